@@ -1,0 +1,71 @@
+# Third-party libraries: the installed package where it is recent enough, else the pinned release.
+#
+# Debian 12 and Ubuntu 24.04: doctest-dev libcli11-dev libfmt-dev nlohmann-json3-dev and, for the
+# cpu backend, libboost-context-dev. With neither these nor a network, point
+# FETCHCONTENT_SOURCE_DIR_<NAME, in capitals> at unpacked sources.
+#
+# Include this from the top-level CMakeLists.txt, after FLASHLADDER_BACKEND is set, and before any
+# add_compile_options(): these would reach Boost's sources too when Boost is fetched.
+
+option(FLASHLADDER_FETCH "Ignore installed third-party packages and fetch the pinned ones" OFF)
+
+# Provides TARGET: from the installed package NAME, at least OLDEST, else from the archive of
+# VERSION, whose headers lie in INCLUDE (BUILD: to be compiled, by the archive's own CMake files).
+# Header-only ones become imported targets and their CMake files are never run. So they add no
+# tests, installs, options or policy warnings to our build, and their headers are SYSTEM includes,
+# as any imported target's. It is a macro because find_package(doctest) sets CMAKE_MODULE_PATH.
+macro(flashladder_dependency NAME OLDEST TARGET VERSION INCLUDE URL SHA256)
+  set(_why "${OLDEST} or later not installed")
+  if(FLASHLADDER_FETCH)
+    set(_why "FLASHLADDER_FETCH is on")
+  elseif(NOT TARGET ${TARGET})
+    find_package(${NAME} ${OLDEST} CONFIG QUIET)
+  endif()
+  if(NOT TARGET ${TARGET})
+    message(STATUS "${NAME}: ${_why}, fetching ${VERSION}")
+    include(FetchContent)
+    # A SOURCE_SUBDIR without a CMakeLists.txt makes MakeAvailable stop after unpacking.
+    FetchContent_Declare(${NAME} URL ${URL} URL_HASH SHA256=${SHA256} SOURCE_SUBDIR none)
+    FetchContent_MakeAvailable(${NAME})
+    FetchContent_GetProperties(${NAME} SOURCE_DIR _source BINARY_DIR _binary)
+    if("${INCLUDE}" STREQUAL "BUILD") # EXCLUDE_FROM_ALL: compile only what is linked, install none
+      add_subdirectory(${_source} ${_binary} EXCLUDE_FROM_ALL SYSTEM)
+    else()
+      add_library(${TARGET} INTERFACE IMPORTED)
+      target_include_directories(${TARGET} INTERFACE ${_source}/${INCLUDE})
+    endif()
+  endif()
+endmacro()
+
+flashladder_dependency(doctest 2.4.9 doctest::doctest 2.4.11 .
+  https://github.com/doctest/doctest/archive/refs/tags/v2.4.11.tar.gz
+  632ed2c05a7f53fa961381497bf8069093f0d6628c5f26286161fbd32a560186)
+flashladder_dependency(CLI11 2.1 CLI11::CLI11 2.5.0 include
+  https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
+  17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
+flashladder_dependency(fmt 9 fmt::fmt-header-only 11.2.0 include
+  https://github.com/fmtlib/fmt/releases/download/11.2.0/fmt-11.2.0.zip
+  203eb4e8aa0d746c62d8f903df58e0419e3751591bb53ff971096eaa0ebd4ec3)
+flashladder_dependency(nlohmann_json 3.11 nlohmann_json::nlohmann_json 3.12.0 include
+  https://github.com/nlohmann/json/releases/download/v3.12.0/json.tar.xz
+  42f6e95cad6ec532fd372391373363b62a14af6d771056dbfc86160e6dfff7aa)
+
+# What the libraries' own CMake files say beyond the include folder:
+target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY=1)
+if(doctest_SOURCE_DIR) # fetched: where include(doctest) finds doctest_discover_tests()
+  list(APPEND CMAKE_MODULE_PATH ${doctest_SOURCE_DIR}/scripts/cmake)
+endif()
+
+if(FLASHLADDER_BACKEND STREQUAL "cpu")
+  block() # settings for Boost alone: the first for an installed one, the others for a fetched one
+    set(Boost_USE_STATIC_LIBS ON)
+    set(BUILD_SHARED_LIBS OFF)
+    set(BOOST_INCLUDE_LIBRARIES context)
+    set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
+    # Not find_package(Boost): without libboost-context-dev, it fails but may leave Boost::headers
+    # behind, which the fetched Boost then cannot define.
+    flashladder_dependency(boost_context 1.74 Boost::context 1.88.0 BUILD
+      https://github.com/boostorg/boost/releases/download/boost-1.88.0/boost-1.88.0-cmake.tar.xz
+      f48b48390380cfb94a629872346e3a81370dc498896f16019ade727ab72eb1ec)
+  endblock()
+endif()

@@ -1,0 +1,42 @@
+// How the host side drives the CPU backend: settings of the virtual GPU, kernel launches, reports.
+// Kernels never include this; they see cuda_runtime.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "vector_types.h"
+
+namespace emulator {
+
+/// The virtual GPU. Change it between launches only.
+struct Settings {
+    std::uint64_t seed = 1;                        // decides the order in which threads and blocks run
+    int multiprocessors = 4;                       // this many blocks are resident and run interleaved
+    std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
+    std::size_t memory_bytes = std::size_t(16) << 30;
+};
+Settings& settings();
+
+/// Starts the seeded order anew: what follows does not depend on which kernels ran before.
+void reseed(std::uint64_t seed);
+
+/// A kernel and its arguments: each thread calls run(parameters). `entry` is the kernel's address, for reports.
+struct Kernel {
+    const void* entry = nullptr;
+    void (*run)(void* parameters) = nullptr;
+    void* parameters = nullptr;
+    std::size_t parameter_bytes = 0;  // threads may read these
+};
+
+/// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return
+/// the code that a GPU would give, and last_report() says what happened. The virtual GPU survives.
+void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+
+/// What went wrong in the last failed launch: kernel, block, thread, address, source line. Empty if nothing did.
+const std::string& last_report();
+void set_report(std::string text);
+void clear_report();
+
+}  // namespace emulator

@@ -1,0 +1,110 @@
+// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's own
+// run-time library is not linked: these are the functions that the compiler calls, and they check each access of a CUDA
+// thread. A return address tells the source line.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "cuda_runtime.h"
+#include "machine.h"
+
+namespace emulator {
+namespace {
+
+enum class Access { read, write };
+
+[[gnu::cold, noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
+                                    const std::string& place, const void* pc) {
+    fail_at(code, fmt::format("{}: {}-byte {} at {:#x}: {}", kind, n, access == Access::read ? "read" : "write", address, place),
+            pc);
+}
+
+std::string shared_place(const SharedWindow& window, std::uintptr_t address, const char* kind) {
+    return fmt::format("byte {} of the block's {} bytes of {} shared memory",
+                       static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, kind);
+}
+
+[[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
+    if (is_private_or_constant(address)) return;
+    const SharedWindow& window = current->block->dynamic_shared;
+    // The pages around the window belong to shared memory too: a run over its end lands there.
+    constexpr std::uintptr_t near = 256 * 1024;
+    if (address - window.begin + near < near + 2 * near)
+        refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, shared_place(window, address, "dynamic"), pc);
+    refuse(cudaErrorIllegalAddress, address < 4096 ? "null pointer" : "out of bounds", address, n, access,
+           "neither device nor shared memory; a pointer into the host's memory, or a wild one", pc);
+}
+
+inline void check_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n, Access access,
+                         const char* kind, const void* pc) {
+    const std::size_t offset = address - window.begin;
+    if (offset + n > window.bytes) [[unlikely]]
+        refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, shared_place(window, address, kind), pc);
+    if (access == Access::write)
+        std::memset(window.written + offset, 1, n);
+    else if (std::memchr(window.written + offset, 0, n)) [[unlikely]]
+        refuse(cudaErrorLaunchFailure, "uninitialised shared memory", address, n, access,
+               shared_place(window, address, kind) + ", which no thread of the block has written", pc);
+}
+
+template <std::size_t n, Access access>
+inline void check(const void* pointer, const void* pc) {
+    if (!current) return;  // host code in the same file
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    if (address % n != 0) [[unlikely]]
+        refuse(cudaErrorMisalignedAddress, "misaligned", address, n, access,
+               fmt::format("not a multiple of {}", n), pc);
+    const Block& block = *current->block;
+    static const DeviceMemory& device = DeviceMemory::instance();
+    if (block.dynamic_shared.covers(address)) {
+        check_shared(block.dynamic_shared, address, n, access, "dynamic", pc);
+    } else if (device.covers(address)) {
+        const Allocation* allocation = device.find(address);
+        if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
+            refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", address,
+                   n, access, device.describe(address), pc);
+    } else if (block.static_shared.covers(address)) {
+        check_shared(block.static_shared, address, n, access, "static", pc);
+    } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
+        check_elsewhere(address, n, access, pc);
+    }
+}
+
+}  // namespace
+}  // namespace emulator
+
+// The compiler calls an "unaligned" hook where it cannot promise alignment; on a GPU such an access is made of smaller ones
+// only if the compiler says so, hence the check by bytes. A range hook stands for the copy of a struct of odd size.
+#define HOOKS(n)                                                                                          \
+    void __tsan_read##n(void* p) { check<n, Access::read>(p, __builtin_return_address(0)); }              \
+    void __tsan_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }            \
+    void __tsan_unaligned_read##n(void* p) { check<n, Access::read>(p, __builtin_return_address(0)); }    \
+    void __tsan_unaligned_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }  \
+    void __tsan_volatile_read##n(void* p) {                                                               \
+        check<n, Access::read>(p, __builtin_return_address(0));                                           \
+        if (emulator::current) emulator::yield();                                                         \
+    }                                                                                                     \
+    void __tsan_volatile_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }   \
+    void __tsan_unaligned_volatile_read##n(void* p) { __tsan_volatile_read##n(p); }                       \
+    void __tsan_unaligned_volatile_write##n(void* p) { __tsan_volatile_write##n(p); }
+
+using emulator::Access, emulator::check;
+extern "C" {
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+void __tsan_read_range(void* p, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) check<1, Access::read>(static_cast<char*>(p) + i, __builtin_return_address(0));
+}
+void __tsan_write_range(void* p, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) check<1, Access::write>(static_cast<char*>(p) + i, __builtin_return_address(0));
+}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_init() {}
+}

@@ -1,0 +1,475 @@
+#include "machine.h"
+
+#include <fmt/format.h>
+#include <link.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <semaphore>
+#include <thread>
+
+#include "cuda_runtime.h"
+#include "emulator.h"
+#include "report.h"
+
+namespace emulator {
+
+Thread* current = nullptr;
+
+namespace {
+
+namespace context = boost::context::detail;
+
+constexpr std::size_t stack_bytes = 64 * 1024;
+constexpr std::size_t page = 4096;
+constexpr std::size_t shared_window_bytes = 256 * 1024;
+constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes
+constexpr std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
+
+/// splitmix64: small, and good enough to shuffle with.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t operator()() {
+        std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        return z ^ z >> 31;
+    }
+    std::size_t below(std::size_t n) { return (*this)() % n; }
+
+private:
+    std::uint64_t state_;
+};
+
+Random random_order{1};
+std::string report;
+
+/// The launch in progress; there is never more than one.
+struct Launch {
+    const Kernel* kernel;
+    dim3 grid, block;
+    std::size_t dynamic_shared_bytes;
+    std::uint64_t next_block = 0;
+    std::vector<Multiprocessor*> active;  // those that still have work
+    std::binary_semaphore finished{0};
+    int code = 0;  // the failure, if any
+    std::uint64_t idle_yields = 0;
+
+    Launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes)
+        : kernel(&kernel), grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes) {}
+
+    std::uint64_t blocks() const { return std::uint64_t(grid.x) * grid.y * grid.z; }
+    unsigned threads() const { return block.x * block.y * block.z; }
+};
+Launch* running = nullptr;
+
+uint3 unflatten(std::uint64_t i, dim3 extent) {
+    return {unsigned(i % extent.x), unsigned(i / extent.x % extent.y), unsigned(i / extent.x / extent.y)};
+}
+
+/// Memory that is kept from launch to launch: mapping it anew each time would cost more than a small kernel.
+struct Workspace {
+    char* stacks = nullptr;  // each with a guard page at its lower end
+    std::size_t stack_count = 0;
+    char* shared = nullptr;
+    std::vector<std::uint8_t> dynamic_written, static_written;
+
+    Workspace() : shared(map(shared_window_bytes)) {}
+    ~Workspace() {
+        munmap(shared, shared_window_bytes);
+        if (stacks) munmap(stacks, stack_count * stack_bytes);
+    }
+    Workspace(const Workspace&) = delete;
+
+    void reserve_stacks(std::size_t n) {
+        if (n <= stack_count) return;
+        if (stacks) munmap(stacks, stack_count * stack_bytes);
+        stacks = map(n * stack_bytes);
+        stack_count = n;
+        for (std::size_t i = 0; i < n; ++i) mprotect(stacks + i * stack_bytes, page, PROT_NONE);
+    }
+
+private:
+    static char* map(std::size_t bytes) {
+        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        return static_cast<char*>(memory);
+    }
+};
+
+/// This program's part of the calling thread's thread-local memory: on a multiprocessor's thread, its static __shared__.
+SharedWindow thread_local_memory() {
+    SharedWindow window;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            const auto here = reinterpret_cast<std::uintptr_t>(&thread_local_memory);
+            bool contains_us = false;
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& header = info->dlpi_phdr[i];
+                contains_us |= header.p_type == PT_LOAD && here - info->dlpi_addr - header.p_vaddr < header.p_memsz;
+            }
+            if (!contains_us) return 0;
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                if (info->dlpi_phdr[i].p_type != PT_TLS || !info->dlpi_tls_data) continue;
+                auto& window = *static_cast<SharedWindow*>(data);
+                window.begin = reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
+                window.bytes = info->dlpi_phdr[i].p_memsz;
+            }
+            return 1;
+        },
+        &window);
+    return window;
+}
+
+}  // namespace
+
+/// Runs one block after another, all its fibers on one operating system thread. It works only while it has the turn.
+class Multiprocessor {
+public:
+    Multiprocessor(Launch& launch, Workspace& workspace) : launch_(launch), workspace_(workspace) {}
+
+    void start() {
+        thread_ = std::thread([this] { main(); });
+    }
+    void take_turn() { turn_.release(); }
+    void join() { thread_.join(); }
+
+    /// Called in a fiber: goes back to the scheduler of this multiprocessor.
+    void suspend() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
+    void exit_fiber() { context::jump_fcontext(scheduler_, nullptr); }
+
+    Block& block() { return block_; }
+
+private:
+    void main() {
+        turn_.acquire();
+        block_.static_shared = thread_local_memory();
+        while (!launch_.code && launch_.next_block < launch_.blocks()) run_block(launch_.next_block++);
+        auto& active = launch_.active;
+        active.erase(std::find(active.begin(), active.end(), this));
+        if (active.empty())
+            launch_.finished.release();
+        else
+            active[random_order.below(active.size())]->take_turn();
+    }
+
+    void pass_turn() {
+        Multiprocessor* next = launch_.active[random_order.below(launch_.active.size())];
+        if (next == this) return;
+        next->take_turn();
+        turn_.acquire();
+    }
+
+    void prepare(std::uint64_t i);
+    void run_block(std::uint64_t i);
+    static void fiber_main(context::transfer_t from);
+
+    Launch& launch_;
+    Workspace& workspace_;
+    std::thread thread_;
+    std::binary_semaphore turn_{0};
+    context::fcontext_t scheduler_ = nullptr;
+    Block block_;
+};
+
+namespace {
+
+void clear(SharedWindow& window, std::vector<std::uint8_t>& written) {
+    std::memset(reinterpret_cast<void*>(window.begin), 0xFF, window.bytes);
+    written.assign(window.bytes, 0);
+    window.written = written.data();
+}
+
+std::string who_waits_where(const Block& block) {
+    std::map<std::string, std::vector<const Thread*>> groups;
+    for (const Thread& thread : block.threads)
+        if (!thread.exited) groups[fmt::format("{} at {}", thread.waits_for, to_string(thread.where))].push_back(&thread);
+    std::string text;
+    for (const auto& [what, threads] : groups) {
+        const Thread& first = *threads.front();
+        text += fmt::format("\n  {} thread{} wait{} for {}, first ({}, {}, {})", threads.size(),
+                            threads.size() == 1 ? "" : "s", threads.size() == 1 ? "s" : "", what, first.index.x,
+                            first.index.y, first.index.z);
+    }
+    const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
+    return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
+}
+
+void wait(const char* what, const std::source_location& where) {
+    Thread& thread = *current;
+    thread.waits_for = what;
+    thread.where = where;
+    current->block->home->suspend();
+}
+
+void wake(Thread& thread) {
+    thread.waits_for = nullptr;
+    thread.block->ready.push_back(&thread);
+}
+
+/// Hands every lane what all have brought, once the last one that must take part is there.
+void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
+    Warp& warp = block.warps[warp_index];
+    const Rendezvous& rendezvous = warp.pending[i];
+    if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
+    const Rendezvous done = rendezvous;
+    warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
+    running->idle_yields = 0;
+    for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
+        const int lane = std::countr_zero(lanes);
+        warp.received[lane] = {done.arrived, done.values};
+        Thread& thread = block.threads[warp_index * warp_size + lane];
+        if (&thread != current) wake(thread);
+    }
+}
+
+/// A barrier is an error as soon as it can no longer be reached by all, whether or not a GPU would let it pass.
+void check_barrier(Block& block) {
+    const BlockBarrier& barrier = block.barrier;
+    if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
+    const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
+    fail(cudaErrorLaunchFailure,
+         fmt::format("a barrier not reached by all: {} threads wait in {} at {}, but thread ({}, {}, {}) has returned",
+                     barrier.arrived.size(), barrier.name, to_string(barrier.where), exited->index.x, exited->index.y,
+                     exited->index.z),
+         barrier.where);
+}
+
+void record_failure(int code, std::string_view what, const std::string& source) {
+    running->code = code;
+    report = fmt::format("{}\n  kernel     {}\n", what, function_name(running->kernel->entry));
+    if (current) {
+        const uint3 b = current->block->index, t = current->index;
+        report += fmt::format("  block      ({}, {}, {}) of ({}, {}, {})\n", b.x, b.y, b.z, running->grid.x,
+                              running->grid.y, running->grid.z);
+        report += fmt::format("  thread     ({}, {}, {}) of ({}, {}, {})\n", t.x, t.y, t.z, running->block.x,
+                              running->block.y, running->block.z);
+    }
+    if (!source.empty()) report += fmt::format("  source     {}\n", source);
+    report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
+}
+
+/// Leaves the fiber for good. Its stack is not unwound: nothing on it owns anything.
+[[noreturn]] void abandon() {
+    for (;;) current->block->home->suspend();
+}
+
+}  // namespace
+
+void Multiprocessor::prepare(std::uint64_t i) {
+    const unsigned n = launch_.threads();
+    workspace_.reserve_stacks(n);
+    block_.home = this;
+    block_.index = unflatten(i, launch_.grid);
+    block_.live = n;
+    block_.barrier = {};
+    block_.dynamic_shared.begin = reinterpret_cast<std::uintptr_t>(workspace_.shared) + shared_offset;
+    block_.dynamic_shared.bytes = launch_.dynamic_shared_bytes;
+    clear(block_.dynamic_shared, workspace_.dynamic_written);
+    clear(block_.static_shared, workspace_.static_written);
+
+    block_.threads.assign(n, {});
+    block_.warps.resize((n + warp_size - 1) / warp_size);
+    for (Warp& warp : block_.warps) {
+        warp.live = 0;
+        warp.pending.clear();
+    }
+    block_.ready.clear();
+    for (unsigned rank = 0; rank < n; ++rank) {
+        Thread& thread = block_.threads[rank];
+        thread.index = unflatten(rank, launch_.block);
+        thread.rank = rank;
+        thread.block = &block_;
+        char* stack = workspace_.stacks + rank * stack_bytes;
+        thread.stack_begin = reinterpret_cast<std::uintptr_t>(stack + page);
+        thread.stack_end = reinterpret_cast<std::uintptr_t>(stack + stack_bytes);
+        thread.context = context::make_fcontext(stack + stack_bytes, stack_bytes - page, fiber_main);
+        block_.warps[thread.warp()].live |= Lanes(1) << thread.lane();
+        block_.ready.push_back(&thread);
+    }
+}
+
+void Multiprocessor::run_block(std::uint64_t i) {
+    prepare(i);
+    auto& ready = block_.ready;
+    // How long a block runs before another one may is drawn too: from one step to about two rounds of its threads.
+    const auto draw_slice = [&] { return 1 + random_order.below(2 * block_.threads.size()); };
+    for (std::size_t slice = draw_slice(); block_.live > 0 && !launch_.code; --slice) {
+        if (slice == 0) {
+            pass_turn();
+            slice = draw_slice();
+            continue;
+        }
+        if (ready.empty()) {
+            current = nullptr;
+            record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), "");
+            break;
+        }
+        const std::size_t pick = random_order.below(ready.size());
+        current = ready[pick];
+        ready[pick] = ready.back();
+        ready.pop_back();
+        Thread* thread = current;
+        thread->context = context::jump_fcontext(thread->context, this).fctx;
+        current = nullptr;
+    }
+}
+
+void Multiprocessor::fiber_main(context::transfer_t from) {
+    auto* self = static_cast<Multiprocessor*>(from.data);
+    self->scheduler_ = from.fctx;
+    running->kernel->run(running->kernel->parameters);
+
+    Thread& thread = *current;
+    Block& block = *thread.block;
+    thread.exited = true;
+    --block.live;
+    running->idle_yields = 0;
+    Warp& warp = block.warps[thread.warp()];
+    warp.live &= ~(Lanes(1) << thread.lane());
+    for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
+    check_barrier(block);
+    self->exit_fiber();
+}
+
+void fail(int code, std::string_view what, const std::source_location& where) {
+    if (!running->code) record_failure(code, what, to_string(where));
+    abandon();
+}
+
+void fail_at(int code, std::string_view what, const void* pc) {
+    if (!running->code) record_failure(code, what, source_line(pc));
+    abandon();
+}
+
+bool is_private_or_constant(std::uintptr_t address) {
+    if (address - current->stack_begin < current->stack_end - current->stack_begin) return true;
+    if (address - reinterpret_cast<std::uintptr_t>(running->kernel->parameters) < running->kernel->parameter_bytes)
+        return true;
+    return dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            const auto address = *static_cast<std::uintptr_t*>(data);
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& header = info->dlpi_phdr[i];
+                if (header.p_type == PT_LOAD && address - info->dlpi_addr - header.p_vaddr < header.p_memsz) return 1;
+            }
+            return 0;
+        },
+        &address);
+}
+
+int synchronize_block(const char* name, int predicate, const std::source_location& where) {
+    Block& block = *current->block;
+    BlockBarrier& barrier = block.barrier;
+    if (barrier.arrived.empty()) {
+        barrier.where = where;
+        barrier.name = name;
+        barrier.sum = 0;
+    } else if (barrier.where.line() != where.line() || barrier.where.column() != where.column()) {
+        fail(cudaErrorLaunchFailure,
+             fmt::format("a barrier not reached by all: {} threads wait in {} at {}, but this one in {} at {}",
+                         barrier.arrived.size(), barrier.name, to_string(barrier.where), name, to_string(where)),
+             where);
+    }
+    barrier.arrived.push_back(current);
+    barrier.sum += predicate;
+    if (barrier.arrived.size() == block.live) {
+        if (block.live < block.threads.size()) check_barrier(block);
+        barrier.last_sum = barrier.sum;
+        running->idle_yields = 0;
+        for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
+        barrier.arrived.clear();
+        current->block->home->suspend();
+    } else {
+        wait(name, where);
+    }
+    return barrier.last_sum;
+}
+
+const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, const std::source_location& where) {
+    Thread& thread = *current;
+    Warp& warp = thread.block->warps[thread.warp()];
+    const Lanes self = Lanes(1) << thread.lane();
+    if (!(mask & self))
+        fail(cudaErrorLaunchFailure, fmt::format("lane {} calls {} with mask {:#010x}, which does not name it",
+                                                 thread.lane(), name, mask), where);
+    auto& pending = warp.pending;
+    auto met = std::find_if(pending.begin(), pending.end(), [&](const Rendezvous& r) { return r.mask & mask; });
+    if (met == pending.end()) {
+        pending.push_back({name, mask});
+        met = pending.end() - 1;
+    } else if (met->mask != mask || std::strcmp(met->name, name) != 0) {
+        fail(cudaErrorLaunchFailure,
+             fmt::format("lanes of one warp meet in different instructions: {} with mask {:#010x}, {} with mask {:#010x}",
+                         met->name, met->mask, name, mask),
+             where);
+    }
+    met->arrived |= self;
+    met->values[thread.lane()] = value;
+    if (met->arrived != (mask & warp.live))
+        wait(name, where);
+    else
+        complete_if_all_arrived(*thread.block, thread.warp(), static_cast<std::size_t>(met - pending.begin()));
+    return warp.received[thread.lane()];
+}
+
+Lanes active_lanes() { return current->block->warps[current->warp()].live; }
+
+void yield() {
+    if (++running->idle_yields > patience)
+        fail(cudaErrorLaunchTimeout, "livelock: threads only wait for one another" + who_waits_where(*current->block),
+             std::source_location::current());
+    wake(*current);
+    current->block->home->suspend();
+}
+
+void atomic_access(const void* address, std::size_t bytes, const std::source_location& where) {
+    if (random_order.below(4) == 0) yield();
+    const auto a = reinterpret_cast<std::uintptr_t>(address);
+    if (a % bytes != 0)
+        fail(cudaErrorMisalignedAddress, fmt::format("misaligned: {}-byte atomic at {:#x}", bytes, a), where);
+}
+
+Settings& settings() {
+    static Settings settings;
+    return settings;
+}
+
+void reseed(std::uint64_t seed) {
+    settings().seed = seed;
+    random_order = Random(seed);
+}
+
+const std::string& last_report() { return report; }
+void set_report(std::string text) { report = std::move(text); }
+void clear_report() { report.clear(); }
+
+dim3 block_extent() { return running->block; }
+dim3 grid_extent() { return running->grid; }
+
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+    static std::vector<std::unique_ptr<Workspace>> workspaces;
+    Launch launch(kernel, grid, block, dynamic_shared_bytes);
+    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
+    while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
+    std::vector<std::unique_ptr<Multiprocessor>> multiprocessors;
+    for (std::uint64_t i = 0; i < resident; ++i) {
+        multiprocessors.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[i]));
+        launch.active.push_back(multiprocessors.back().get());
+    }
+    running = &launch;
+    for (auto& m : multiprocessors) m->start();
+    launch.active[random_order.below(resident)]->take_turn();
+    launch.finished.acquire();
+    for (auto& m : multiprocessors) m->join();
+    running = nullptr;
+    return launch.code;
+}
+
+}  // namespace emulator

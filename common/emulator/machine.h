@@ -1,0 +1,103 @@
+// The virtual GPU at work: threads are fibers, each resident block lives on an operating system thread of its own (so
+// that `static thread_local` is what `__shared__` means), and exactly one fiber of all runs at any time. Who runs next is
+// drawn from the seed, so a run is reproducible, and every order that the drawing allows is one a GPU may show.
+#pragma once
+
+#include <array>
+#include <boost/context/detail/fcontext.hpp>
+#include <cstdint>
+#include <source_location>
+#include <string_view>
+#include <vector>
+
+#include "emulator.h"
+#include "memory.h"
+#include "vector_types.h"
+
+namespace emulator {
+
+constexpr int warp_size = 32;
+using Lanes = std::uint32_t;  // one bit a lane
+
+struct Block;
+class Multiprocessor;
+
+/// One CUDA thread.
+struct Thread {
+    uint3 index{};
+    unsigned rank = 0;  // in its block, x fastest
+    Block* block = nullptr;
+    boost::context::detail::fcontext_t context = nullptr;  // where it goes on when it runs again
+    std::uintptr_t stack_begin = 0, stack_end = 0;
+    bool exited = false;
+    const char* waits_for = nullptr;  // null while it can run
+    std::source_location where;       // of what it waits for
+
+    unsigned lane() const { return rank % warp_size; }
+    unsigned warp() const { return rank / warp_size; }
+};
+
+/// A warp instruction that lanes have begun to arrive at.
+struct Rendezvous {
+    const char* name;
+    Lanes mask;
+    Lanes arrived = 0;
+    std::array<std::uint64_t, warp_size> values{};
+};
+
+/// What each lane brought to a completed rendezvous.
+struct Exchange {
+    Lanes lanes;
+    std::array<std::uint64_t, warp_size> values;
+};
+
+struct Warp {
+    Lanes live = 0;
+    std::vector<Rendezvous> pending;
+    std::array<Exchange, warp_size> received;  // by lane: the last one it took part in
+};
+
+/// `__syncthreads`: who has arrived.
+struct BlockBarrier {
+    std::vector<Thread*> arrived;
+    std::source_location where;  // of the first to arrive, as is
+    const char* name = nullptr;  // the CUDA name
+    int sum = 0, last_sum = 0;  // of the predicates, for __syncthreads_count and its kin
+};
+
+/// A block that is resident, and its threads.
+struct Block {
+    Multiprocessor* home = nullptr;
+    uint3 index{};
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::vector<Thread*> ready;
+    unsigned live = 0;
+    BlockBarrier barrier;
+    SharedWindow dynamic_shared, static_shared;
+};
+
+/// The thread that runs now; null on the host side. One alone runs at any time, so this needs no lock.
+extern Thread* current;
+
+/// Stops the launch: "kind: what", then kernel, block, thread, source line. The caller does not return.
+/// `code` is the cudaError_t that a GPU would give.
+[[noreturn]] void fail(int code, std::string_view what, const std::source_location& where);
+[[noreturn]] void fail_at(int code, std::string_view what, const void* pc);
+
+/// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the kernel's
+/// parameters, constants of the program.
+bool is_private_or_constant(std::uintptr_t address);
+
+/// Runs the whole grid; the cudaError_t of its first failure, or 0.
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+
+// What CUDA's built-ins call. `name` is the CUDA name, for reports.
+int synchronize_block(const char* name, int predicate, const std::source_location& where);
+const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, const std::source_location& where);
+Lanes active_lanes();
+/// Lets others run: called where a thread may be waiting for another one, and before atomics.
+void yield();
+void atomic_access(const void* address, std::size_t bytes, const std::source_location& where);
+
+}  // namespace emulator

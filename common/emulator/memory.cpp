@@ -1,0 +1,98 @@
+#include "memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "emulator.h"
+#include "report.h"
+
+namespace emulator {
+namespace {
+
+constexpr std::size_t alignment = 256;  // what cudaMalloc promises, and no more
+constexpr int poison = 0xFF;            // NaN as float, -1 as int
+
+std::size_t granules(std::size_t bytes) { return (bytes + alignment) / DeviceMemory::granule + 1; }
+
+}  // namespace
+
+DeviceMemory& DeviceMemory::instance() {
+    static DeviceMemory memory;
+    return memory;
+}
+
+DeviceMemory::DeviceMemory() : owner_(reserved / granule, nullptr) {
+    void* range = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) throw std::bad_alloc();
+    base_ = reinterpret_cast<std::uintptr_t>(range);
+}
+
+void* DeviceMemory::allocate(std::size_t bytes, std::source_location where) {
+    if (bytes > settings().memory_bytes - in_use_) return nullptr;
+    const std::size_t needed = granules(bytes) + 1;  // and an empty one behind it
+    // Behind the cursor first, so that freed addresses stay unused for as long as possible.
+    auto first = first_fit(cursor_, needed);
+    if (!first) first = first_fit(0, needed);
+    if (!first) return nullptr;
+    cursor_ = *first + needed;
+
+    const std::uintptr_t start = base_ + *first * granule;
+    void* pages = reinterpret_cast<void*>(start);
+    if (mprotect(pages, granules(bytes) * granule, PROT_READ | PROT_WRITE) != 0) return nullptr;
+    const int number = static_cast<int>(allocations_.size()) + 1;
+    Allocation& allocation = allocations_.emplace_back(start + alignment, bytes, number, true, where);
+    std::fill_n(owner_.begin() + *first, needed, &allocation);
+    in_use_ += bytes;
+    return std::memset(reinterpret_cast<void*>(allocation.begin), poison, bytes);
+}
+
+std::optional<std::size_t> DeviceMemory::first_fit(std::size_t from, std::size_t needed) const {
+    std::size_t run = 0;
+    for (std::size_t g = from; g < owner_.size(); ++g) {
+        run = owner_[g] && owner_[g]->live ? 0 : run + 1;
+        if (run == needed) return g + 1 - needed;
+    }
+    return std::nullopt;
+}
+
+void DeviceMemory::release(Allocation& allocation) {
+    allocation.live = false;
+    void* start = reinterpret_cast<void*>(allocation.begin - alignment);
+    mmap(start, granules(allocation.bytes) * granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
+}
+
+bool DeviceMemory::free(void* pointer) {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    Allocation* allocation = covers(address) ? owner_[(address - base_) / granule] : nullptr;
+    if (!allocation || !allocation->live || allocation->begin != address) return false;
+    in_use_ -= allocation->bytes;
+    release(*allocation);
+    return true;
+}
+
+void DeviceMemory::free_all() {
+    for (Allocation& allocation : allocations_)
+        if (allocation.live) free(reinterpret_cast<void*>(allocation.begin));
+}
+
+bool DeviceMemory::valid(const void* pointer, std::size_t n) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    if (!covers(address)) return false;
+    const Allocation* allocation = find(address);
+    return allocation && allocation->live && allocation->contains(address, n);
+}
+
+std::string DeviceMemory::describe(std::uintptr_t address) const {
+    const Allocation* allocation = covers(address) ? find(address) : nullptr;
+    if (!allocation) return "no device allocation is near";
+    const auto offset = static_cast<std::ptrdiff_t>(address - allocation->begin);
+    return fmt::format("byte {} of allocation {}, which has {} bytes{} (allocated at {})", offset, allocation->number,
+                       allocation->bytes, allocation->live ? "" : " and was freed", to_string(allocation->where));
+}
+
+}  // namespace emulator

@@ -1,0 +1,73 @@
+// The virtual GPU's memories: which addresses a thread may touch, and what was ever written there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+/// One cudaMalloc.
+struct Allocation {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    int number = 0;  // the how-many-eth of this process, to name it in reports
+    bool live = false;
+    std::source_location where;
+
+    Allocation(std::uintptr_t begin, std::size_t bytes, int number, bool live, std::source_location where)
+        : begin(begin), bytes(bytes), number(number), live(live), where(where) {}
+    bool contains(std::uintptr_t address, std::size_t n) const { return address >= begin && address + n <= begin + bytes; }
+};
+
+/// Device memory: one reserved range of addresses. Every allocation starts in a granule of its own and is followed by an
+/// empty one, so that an address says at once to which allocation it belongs, and no allocation touches another.
+class DeviceMemory {
+public:
+    static constexpr std::size_t granule = std::size_t(1) << 20;
+    static constexpr std::size_t reserved = std::size_t(1) << 40;
+
+    static DeviceMemory& instance();
+
+    /// Poisoned with 0xFF (NaN), 256-byte aligned; nullptr where `bytes` exceeds what is left.
+    void* allocate(std::size_t bytes, std::source_location where);
+    /// False if `pointer` is not the start of a live allocation.
+    bool free(void* pointer);
+    void free_all();
+
+    bool covers(std::uintptr_t address) const { return address - base_ < reserved; }
+    /// The live or freed allocation in whose granules the address lies, or null.
+    const Allocation* find(std::uintptr_t address) const { return owner_[(address - base_) / granule]; }
+    /// True if all `n` bytes belong to one live allocation.
+    bool valid(const void* pointer, std::size_t n) const;
+
+    std::size_t bytes_in_use() const { return in_use_; }
+    /// What is near an address that no allocation contains, in words.
+    std::string describe(std::uintptr_t address) const;
+
+private:
+    DeviceMemory();
+    std::optional<std::size_t> first_fit(std::size_t from, std::size_t needed) const;
+    void release(Allocation& allocation);
+
+    std::uintptr_t base_ = 0;
+    std::vector<Allocation*> owner_;  // by granule
+    std::size_t cursor_ = 0;          // granules before it were given out already
+    std::size_t in_use_ = 0;
+    std::deque<Allocation> allocations_;  // freed ones too: a late access is told what it hit
+};
+
+/// A range of shared memory of the block that runs now, and which of its bytes were written.
+struct SharedWindow {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    std::uint8_t* written = nullptr;  // one flag a byte
+
+    bool covers(std::uintptr_t address) const { return address - begin < bytes; }
+};
+
+}  // namespace emulator

@@ -1,0 +1,94 @@
+#include "report.h"
+
+#include <fmt/format.h>
+#include <link.h>
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+namespace emulator {
+namespace {
+
+struct Frame {
+    std::string function, line;
+};
+
+struct Module {
+    std::uintptr_t address = 0;     // asked for
+    std::uintptr_t load_address = 0;  // 0 for a program that is not position independent
+    std::string path;
+};
+
+int match_module(dl_phdr_info* info, std::size_t, void* data) {
+    auto& module = *static_cast<Module*>(data);
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        const auto& header = info->dlpi_phdr[i];
+        const std::uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+        if (header.p_type != PT_LOAD || module.address - begin >= header.p_memsz) continue;
+        module.load_address = info->dlpi_addr;
+        module.path = info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
+        return 1;
+    }
+    return 0;
+}
+
+/// The frames that were inlined at an address, innermost first, as addr2line (binutils) reads them from the debug
+/// information. Runs a process: for failures only.
+std::vector<Frame> frames(std::uintptr_t address) {
+    Module module{address, 0, {}};
+    dl_iterate_phdr(match_module, &module);
+    if (module.path.empty()) return {};
+    // /proc/self would be the child; the shell's parent is this process.
+    const std::string path = module.path == "/proc/self/exe" ? "/proc/$PPID/exe" : "'" + module.path + "'";
+    const std::string command =
+        fmt::format("addr2line -C -f -i -e {} {:#x} 2>/dev/null", path, address - module.load_address);
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+    std::vector<Frame> result;
+    std::array<char, 4096> buffer;
+    const auto next_line = [&](std::string& line) {
+        if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return false;
+        line = buffer.data();
+        while (!line.empty() && line.back() == '\n') line.pop_back();
+        return true;
+    };
+    for (Frame frame; next_line(frame.function) && next_line(frame.line);) {
+        const std::size_t comment = frame.line.find(" (discriminator");
+        if (comment != std::string::npos) frame.line.resize(comment);
+        if (frame.line.find("??") == std::string::npos) result.push_back(frame);
+    }
+    return result;
+}
+
+/// Compilers are asked to leave the project's path out (-ffile-prefix-map); this removes the "./" that may remain.
+std::string relative(std::string path) {
+    while (path.starts_with("./")) path.erase(0, 2);
+    return path;
+}
+
+}  // namespace
+
+std::string to_string(const std::source_location& where) {
+    return fmt::format("{}:{}", relative(where.file_name()), where.line());
+}
+
+std::string source_line(const void* pc) {
+    for (const Frame& frame : frames(reinterpret_cast<std::uintptr_t>(pc) - 1))  // inside the call, not behind it
+        if (frame.line.find("common/emulator/") == std::string::npos) return relative(frame.line);
+    return "";
+}
+
+std::string function_name(const void* entry) {
+    const auto found = frames(reinterpret_cast<std::uintptr_t>(entry));
+    if (found.empty()) return "(unnamed kernel)";
+    std::string name = found.back().function;
+    const std::string anonymous = "(anonymous namespace)::";
+    for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
+    name.resize(std::min(name.size(), name.find('(')));
+    name.resize(std::min(name.size(), name.find('<')));
+    const std::size_t scope = name.rfind(':');
+    return scope == std::string::npos ? name : name.substr(scope + 1);
+}
+
+}  // namespace emulator

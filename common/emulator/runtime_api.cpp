@@ -1,0 +1,243 @@
+#include "runtime_api.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "machine.h"
+#include "report.h"
+
+struct CUstream_st {};
+struct CUevent_st {
+    std::chrono::steady_clock::time_point time;
+};
+
+namespace emulator {
+namespace {
+
+constexpr std::size_t shared_bytes_without_opt_in = 48 * 1024;
+constexpr unsigned max_threads = 1024;
+
+cudaError_t last_error = cudaSuccess;
+std::string message;
+std::map<const void*, std::size_t> opted_in;  // dynamic shared memory that a kernel may use
+
+cudaError_t set_error(cudaError_t error) {
+    if (error != cudaSuccess) last_error = error;
+    return error;
+}
+
+/// Refuses a launch in words.
+void refuse(cudaError_t error, const Kernel& kernel, const std::string& why) {
+    set_report(fmt::format("{}\n  kernel     {}", why, function_name(kernel.entry)));
+    set_error(error);
+}
+
+bool inside(const void* pointer, std::size_t bytes, bool on_device) {
+    const auto& memory = DeviceMemory::instance();
+    return on_device ? memory.valid(pointer, bytes) : !memory.covers(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+}  // namespace
+
+void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+    clear_report();
+    const std::size_t threads = std::size_t(block.x) * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0)
+        return refuse(cudaErrorInvalidConfiguration, kernel,
+                      fmt::format("empty launch: grid ({}, {}, {}), block ({}, {}, {})", grid.x, grid.y, grid.z, block.x,
+                                  block.y, block.z));
+    if (grid.x > 0x7FFFFFFF || grid.y > 0xFFFF || grid.z > 0xFFFF)
+        return refuse(cudaErrorInvalidConfiguration, kernel,
+                      fmt::format("too many blocks: grid ({}, {}, {}), at most (2147483647, 65535, 65535)", grid.x, grid.y,
+                                  grid.z));
+    if (threads > max_threads || block.z > 64)
+        return refuse(cudaErrorInvalidConfiguration, kernel,
+                      fmt::format("too many threads: block ({}, {}, {}) has {}, at most 1024 and 64 in z", block.x, block.y,
+                                  block.z, threads));
+    const auto opt_in = opted_in.find(kernel.entry);
+    const std::size_t limit = opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second;
+    if (dynamic_shared_bytes > std::min(limit, settings().shared_bytes_per_block))
+        return refuse(cudaErrorInvalidValue, kernel,
+                      fmt::format("too much shared memory: {} bytes asked for, {} allowed (a device has {}; over 49152 needs "
+                                  "cudaFuncAttributeMaxDynamicSharedMemorySize)",
+                                  dynamic_shared_bytes, limit, settings().shared_bytes_per_block));
+    set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes)));
+}
+
+}  // namespace emulator
+
+using namespace emulator;
+
+const char* cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+#define NAME(e) \
+    case e: return #e
+        NAME(cudaSuccess);
+        NAME(cudaErrorInvalidValue);
+        NAME(cudaErrorMemoryAllocation);
+        NAME(cudaErrorInvalidConfiguration);
+        NAME(cudaErrorInvalidMemcpyDirection);
+        NAME(cudaErrorInvalidDevice);
+        NAME(cudaErrorInvalidResourceHandle);
+        NAME(cudaErrorIllegalAddress);
+        NAME(cudaErrorLaunchOutOfResources);
+        NAME(cudaErrorLaunchTimeout);
+        NAME(cudaErrorMisalignedAddress);
+        NAME(cudaErrorLaunchFailure);
+#undef NAME
+    }
+    return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+    if (error == cudaSuccess) return "no error";
+    message = last_report().empty() ? cudaGetErrorName(error) : last_report();
+    return message.c_str();
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return set_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    if (device != 0) return set_error(cudaErrorInvalidDevice);
+    *properties = {};
+    std::strcpy(properties->name, "FlashLadder emulator");
+    properties->totalGlobalMem = settings().memory_bytes;
+    properties->sharedMemPerBlock = std::min(shared_bytes_without_opt_in, settings().shared_bytes_per_block);
+    properties->sharedMemPerBlockOptin = settings().shared_bytes_per_block;
+    properties->sharedMemPerMultiprocessor = settings().shared_bytes_per_block + 1024;
+    properties->regsPerBlock = 65536;
+    properties->warpSize = warp_size;
+    properties->maxThreadsPerBlock = max_threads;
+    constexpr int max_threads_dim[3] = {1024, 1024, 64}, max_grid[3] = {0x7FFFFFFF, 0xFFFF, 0xFFFF};
+    std::copy_n(max_threads_dim, 3, properties->maxThreadsDim);
+    std::copy_n(max_grid, 3, properties->maxGridSize);
+    properties->major = 9;
+    properties->multiProcessorCount = settings().multiprocessors;
+    properties->l2CacheSize = 50 << 20;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+    cudaDeviceProp properties;
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, device)) return error;
+    switch (attribute) {
+        case cudaDevAttrMaxThreadsPerBlock: *value = properties.maxThreadsPerBlock; break;
+        case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(properties.sharedMemPerBlock); break;
+        case cudaDevAttrWarpSize: *value = properties.warpSize; break;
+        case cudaDevAttrMultiProcessorCount: *value = properties.multiProcessorCount; break;
+        case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
+        case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+            *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(properties.sharedMemPerBlockOptin); break;
+        default: return set_error(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() { return last_error; }
+cudaError_t cudaDeviceReset() {
+    DeviceMemory::instance().free_all();
+    opted_in.clear();
+    clear_report();
+    last_error = cudaSuccess;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    *total = settings().memory_bytes;
+    *free = *total - DeviceMemory::instance().bytes_in_use();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+    *stream = new CUstream_st;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return last_error; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    *event = new CUevent_st;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+    event->time = std::chrono::steady_clock::now();
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return last_error; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+    *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes, std::source_location where) {
+    if (!pointer) return set_error(cudaErrorInvalidValue);
+    *pointer = bytes == 0 ? nullptr : DeviceMemory::instance().allocate(bytes, where);
+    return set_error(bytes > 0 && !*pointer ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+cudaError_t cudaFree(void* pointer) {
+    if (!pointer || DeviceMemory::instance().free(pointer)) return cudaSuccess;
+    return set_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return cudaSuccess;
+    const auto device = [](const void* p) { return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p)); };
+    const bool to_device = kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDefault ? device(from) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    if (!to || !from || !inside(to, bytes, to_device) || !inside(from, bytes, from_device))
+        return set_error(cudaErrorInvalidValue);
+    std::memmove(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+    return cudaMemcpy(to, from, bytes, kind);
+}
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
+    if (bytes == 0) return cudaSuccess;
+    if (!DeviceMemory::instance().valid(pointer, bytes)) return set_error(cudaErrorInvalidValue);
+    std::memset(pointer, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t) {
+    return cudaMemset(pointer, value, bytes);
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+    if (!function || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        static_cast<std::size_t>(value) > settings().shared_bytes_per_block)
+        return set_error(cudaErrorInvalidValue);
+    opted_in[function] = static_cast<std::size_t>(value);
+    return cudaSuccess;
+}

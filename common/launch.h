@@ -1,0 +1,81 @@
+// The two places where CUDA's own syntax cannot be compiled by a host compiler, as functions. Everything else in a kernel
+// is plain CUDA C++.
+//
+//   launch_kernel(kernel, {grid, block, shared_bytes, stream}, a, b);    kernel<<<grid, block, shared_bytes, stream>>>(a, b);
+//   float* tile = dynamic_shared<float>();                               extern __shared__ float tile[];
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#ifndef __CUDACC__
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+
+/// A CUDA call that failed.
+struct CudaError : std::runtime_error {
+    cudaError_t code;
+    CudaError(cudaError_t code, const std::string& what) : std::runtime_error(what), code(code) {}
+};
+
+/// Throws CudaError if a CUDA runtime call failed: its name, then what it was about.
+inline void check_cuda(cudaError_t error, const char* what) {
+    if (error == cudaSuccess) return;
+    (void)cudaGetLastError();  // reported here, so not again by the next call that looks
+    throw CudaError(error, std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+}
+
+struct LaunchConfig {
+    dim3 grid;
+    dim3 block;
+    std::size_t shared_bytes = 0;  // dynamic shared memory
+    cudaStream_t stream = nullptr;
+};
+
+/// Launches a kernel; allows it more than 48 KB of dynamic shared memory where asked for. Does not wait for it.
+/// Throws CudaError where the launch is refused; on the emulator also where the kernel fails.
+template <class... Parameters, class... Arguments>
+void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
+    struct Call {
+        void (*kernel)(Parameters...);
+        std::tuple<Parameters...> arguments;
+    } call{kernel, {static_cast<Parameters>(std::forward<Arguments>(arguments))...}};
+    const void* entry = reinterpret_cast<const void*>(kernel);
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
+               "opting in to dynamic shared memory");
+#ifdef __CUDACC__
+    void* addresses[sizeof...(Parameters) + 1];
+    std::apply([&](auto&... p) { std::size_t i = 0; ((addresses[i++] = (void*)&p), ...); }, call.arguments);
+    check_cuda(cudaLaunchKernel(entry, config.grid, config.block, addresses, config.shared_bytes, config.stream), "launch");
+#else
+    const auto run = [](void* parameters) {
+        auto& call = *static_cast<Call*>(parameters);
+        std::apply(call.kernel, call.arguments);
+    };
+    emulator::launch({entry, run, &call, sizeof call}, config.grid, config.block, config.shared_bytes);
+#endif
+    check_cuda(cudaGetLastError(), "kernel");
+}
+
+#ifdef __CUDACC__
+/// Start of the block's dynamic shared memory, aligned to 1024 bytes.
+template <class T>
+__device__ inline T* dynamic_shared() {
+    extern __shared__ __align__(1024) unsigned char bytes[];
+    return reinterpret_cast<T*>(bytes);
+}
+#else
+template <class T>
+inline T* dynamic_shared() {
+    return static_cast<T*>(emulator::dynamic_shared_memory());
+}
+#endif
+
+}  // namespace flashladder
