@@ -1,9 +1,8 @@
 # Third-party libraries: the installed package where it is recent enough, else the pinned release.
 #
-# Debian 12 and Ubuntu 24.04: doctest-dev libcli11-dev libfmt-dev nlohmann-json3-dev and, for the
+# Debian 12 and Ubuntu 24.04: doctest-dev libcli11-dev libfmt-dev nlohmann-json3-dev, and, for the
 # cpu backend, libboost-context-dev. With neither these nor a network, point
 # FETCHCONTENT_SOURCE_DIR_<NAME, in capitals> at unpacked sources.
-#
 # Include this from the top-level CMakeLists.txt, after FLASHLADDER_BACKEND is set, and before any
 # add_compile_options(): these would reach Boost's sources too when Boost is fetched.
 
@@ -62,8 +61,7 @@ if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set(BUILD_SHARED_LIBS OFF)
     set(BOOST_INCLUDE_LIBRARIES context)
     set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
-    # Not find_package(Boost): without libboost-context-dev, it fails but may leave Boost::headers
-    # behind, which the fetched Boost then cannot define.
+    # Not find_package(Boost): with Boost's headers only, it leaves a Boost::headers that clashes.
     flashladder_dependency(boost_context 1.74 Boost::context 1.88.0 BUILD
       https://github.com/boostorg/boost/releases/download/boost-1.88.0/boost-1.88.0-cmake.tar.xz
       f48b48390380cfb94a629872346e3a81370dc498896f16019ade727ab72eb1ec)

@@ -3,6 +3,7 @@
 // thread. A return address tells the source line.
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -36,20 +37,21 @@ std::string shared_place(const SharedWindow& window, std::uintptr_t address, con
            "neither device nor shared memory; a pointer into the host's memory, or a wild one", pc);
 }
 
-inline void check_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n, Access access,
-                         const char* kind, const void* pc) {
+template <std::size_t n, Access access>
+[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const char* kind, const void* pc) {
+    static constexpr std::array<std::uint8_t, 16> all_written = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
         refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, shared_place(window, address, kind), pc);
-    if (access == Access::write)
-        std::memset(window.written + offset, 1, n);
-    else if (std::memchr(window.written + offset, 0, n)) [[unlikely]]
+    if constexpr (access == Access::write)
+        std::memcpy(window.written + offset, all_written.data(), n);
+    else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
         refuse(cudaErrorLaunchFailure, "uninitialised shared memory", address, n, access,
                shared_place(window, address, kind) + ", which no thread of the block has written", pc);
 }
 
 template <std::size_t n, Access access>
-inline void check(const void* pointer, const void* pc) {
+[[gnu::always_inline]] inline void check(const void* pointer, const void* pc) {
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     if (address % n != 0) [[unlikely]]
@@ -58,14 +60,14 @@ inline void check(const void* pointer, const void* pc) {
     const Block& block = *current->block;
     static const DeviceMemory& device = DeviceMemory::instance();
     if (block.dynamic_shared.covers(address)) {
-        check_shared(block.dynamic_shared, address, n, access, "dynamic", pc);
+        check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
     } else if (device.covers(address)) {
         const Allocation* allocation = device.find(address);
         if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
             refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", address,
                    n, access, device.describe(address), pc);
     } else if (block.static_shared.covers(address)) {
-        check_shared(block.static_shared, address, n, access, "static", pc);
+        check_shared<n, access>(block.static_shared, address, "static", pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
     }

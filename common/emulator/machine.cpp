@@ -25,8 +25,9 @@ namespace {
 
 namespace context = boost::context::detail;
 
-constexpr std::size_t stack_bytes = 64 * 1024;
+constexpr std::size_t stack_bytes = 96 * 1024;
 constexpr std::size_t page = 4096;
+constexpr std::size_t cache_line = 64, stack_spread = 32 * 1024;
 constexpr std::size_t shared_window_bytes = 256 * 1024;
 constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes
 constexpr std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
@@ -286,10 +287,12 @@ void Multiprocessor::prepare(std::uint64_t i) {
         thread.index = unflatten(rank, launch_.block);
         thread.rank = rank;
         thread.block = &block_;
-        char* stack = workspace_.stacks + rank * stack_bytes;
-        thread.stack_begin = reinterpret_cast<std::uintptr_t>(stack + page);
-        thread.stack_end = reinterpret_cast<std::uintptr_t>(stack + stack_bytes);
-        thread.context = context::make_fcontext(stack + stack_bytes, stack_bytes - page, fiber_main);
+        char* stack = workspace_.stacks + rank * stack_bytes + page;
+        // Stacks that all end at the same offset would compete for the same few cache lines.
+        char* top = workspace_.stacks + (rank + 1) * stack_bytes - rank * 9 * cache_line % stack_spread;
+        thread.stack_begin = reinterpret_cast<std::uintptr_t>(stack);
+        thread.stack_end = reinterpret_cast<std::uintptr_t>(top);
+        thread.context = context::make_fcontext(top, static_cast<std::size_t>(top - stack), fiber_main);
         block_.warps[thread.warp()].live |= Lanes(1) << thread.lane();
         block_.ready.push_back(&thread);
     }
@@ -298,8 +301,9 @@ void Multiprocessor::prepare(std::uint64_t i) {
 void Multiprocessor::run_block(std::uint64_t i) {
     prepare(i);
     auto& ready = block_.ready;
-    // How long a block runs before another one may is drawn too: from one step to about two rounds of its threads.
-    const auto draw_slice = [&] { return 1 + random_order.below(2 * block_.threads.size()); };
+    // How long a block runs before another one may is drawn too: from one step to many rounds of its threads. Handing over
+    // costs about as much as a hundred steps.
+    const auto draw_slice = [&] { return 1 + random_order.below(block_.threads.size() << random_order.below(6)); };
     for (std::size_t slice = draw_slice(); block_.live > 0 && !launch_.code; --slice) {
         if (slice == 0) {
             pass_turn();

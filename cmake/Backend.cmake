@@ -1,0 +1,45 @@
+# How kernels (.cu files) are compiled on either backend.
+#
+#   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
+#                                                  checks. UNFINISHED code may leave variables and functions unused.
+
+add_library(flashladder_options INTERFACE)
+set(host_warnings -Wall -Wextra -Werror)
+target_compile_options(flashladder_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>")
+
+if(FLASHLADDER_BACKEND STREQUAL "gpu")
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
+  enable_language(CUDA)
+  find_package(CUDAToolkit 12.4 REQUIRED)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  target_compile_options(flashladder_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-lineinfo;--resource-usage;-Xcompiler=-Wall>")
+  # A program built here starts on another machine: no library of this one is needed, nor libcuda before it is used.
+  target_link_options(flashladder_options INTERFACE -static-libstdc++ -static-libgcc)
+else()
+  # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
+  # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
+  set(kernel_options -g -fsanitize=thread -fno-tree-vectorize)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND kernel_options -fno-tree-sra --param tsan-distinguish-volatile=1)
+  else()
+    list(APPEND kernel_options -fno-slp-vectorize -mllvm -tsan-distinguish-volatile=1)
+  endif()
+endif()
+
+function(add_kernels target file)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED" "" "")
+  add_library(${target} OBJECT ${file})
+  target_link_libraries(${target} PRIVATE harness)
+  if(FLASHLADDER_BACKEND STREQUAL "gpu")
+    target_compile_options(${target} PRIVATE $<$<BOOL:${arg_UNFINISHED}>:--diag-suppress=177,550>)
+  else()
+    set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
+    # nvcc does not warn of what a host compiler finds suspicious in kernels.
+    target_compile_options(${target} PRIVATE ${kernel_options} -Wno-sign-compare -Wno-unused-parameter
+      $<$<BOOL:${arg_UNFINISHED}>:-Wno-unused>)
+  endif()
+endfunction()

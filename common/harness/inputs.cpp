@@ -1,0 +1,144 @@
+#include "harness/inputs.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+namespace flashladder {
+namespace {
+
+/// Standard normal numbers that depend on the seed alone: <random>'s distributions differ between libraries.
+class Normal {
+public:
+    explicit Normal(std::uint64_t seed) : state_(seed) {}
+
+    float operator()() {
+        if (spare_ready_) {
+            spare_ready_ = false;
+            return spare_;
+        }
+        const double radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * std::numbers::pi * uniform();  // Box-Muller
+        spare_ = static_cast<float>(radius * std::sin(angle));
+        spare_ready_ = true;
+        return static_cast<float>(radius * std::cos(angle));
+    }
+
+private:
+    double uniform() {  // in (0, 1], by splitmix64
+        std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        return (static_cast<double>((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
+    }
+
+    std::uint64_t state_;
+    float spare_ = 0;
+    bool spare_ready_ = false;
+};
+
+bool is_root(const std::filesystem::path& folder) {
+    return std::filesystem::exists(folder / "ladder") && std::filesystem::is_directory(folder / "solutions");
+}
+
+}  // namespace
+
+const char* to_string(Values values) {
+    switch (values) {
+        case Values::normal: return "normal";
+        case Values::peaky: return "peaky";
+        case Values::growing_maximum: return "growing maximum";
+        case Values::large_offset: return "large offset";
+        case Values::zero_values_first: return "zero values first";
+    }
+    return "?";
+}
+
+Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed) {
+    Inputs in{shape, {}, {}, {}, static_cast<float>(1 / std::sqrt(double(shape.head_dim)))};
+    Normal normal(seed);
+    const auto fill = [&](std::vector<float>& tensor, std::size_t n) {
+        tensor.resize(n);
+        for (float& x : tensor) x = normal();
+    };
+    fill(in.Q, shape.q_elements());
+    fill(in.K, shape.kv_elements());
+    fill(in.V, shape.kv_elements());
+
+    const std::size_t d = shape.head_dim, n_q = shape.n_q, n_k = shape.n_k;
+    const float root = std::sqrt(float(d));
+    switch (values) {
+        case Values::normal: break;
+        case Values::peaky:
+            for (float& x : in.Q) x *= 6;
+            break;
+        case Values::growing_maximum:  // the first coordinate adds a score of its own: from -8 to 8, rising with j
+            for (std::size_t r = 0; r < in.Q.size() / d; ++r) in.Q[r * d] = root;
+            for (std::size_t r = 0; r < in.K.size() / d; ++r) in.K[r * d] = 16 * float(r % n_k + 1) / float(n_k) - 8;
+            break;
+        case Values::large_offset:
+            for (std::size_t r = 0; r < in.Q.size() / d; ++r) in.Q[r * d] = r % n_q % 2 ? -root : root;
+            for (std::size_t r = 0; r < in.K.size() / d; ++r) in.K[r * d] = 200;
+            break;
+        case Values::zero_values_first:
+            for (std::size_t r = 0; r < in.V.size() / d; ++r)
+                if (r % n_k + 32 < n_k) std::fill_n(in.V.begin() + static_cast<std::ptrdiff_t>(r * d), d, 0.0f);
+            break;
+    }
+    for (auto* tensor : {&in.Q, &in.K, &in.V})
+        for (float& x : *tensor) x = round_to(shape.dtype, x);
+    return in;
+}
+
+Inputs real_inputs(int head_dim) {
+    const std::string path = project_root() + "/tests/fixtures/minilm.safetensors";
+    const auto fail = [&](const std::string& why) { return std::runtime_error(fmt::format("{}: {}", path, why)); };
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw fail("cannot be opened");
+    std::uint64_t header_bytes = 0;  // safetensors: the length of a JSON header, the header, the tensors
+    file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+    if (!file || header_bytes > 1 << 20) throw fail("is not a safetensors file");
+    std::string text(header_bytes, ' ');
+    file.read(text.data(), static_cast<std::streamsize>(header_bytes));
+    const auto header = nlohmann::json::parse(text, nullptr, false);
+    if (!file || header.is_discarded()) throw fail("has no readable header");
+
+    Inputs in;
+    const auto load = [&](const char* name) {
+        const auto& entry = header.at(name);
+        const std::vector<int> dims = entry.at("shape");
+        const std::vector<std::uint64_t> range = entry.at("data_offsets");
+        if (dims.size() != 4 || entry.at("dtype") != "F32" || dims[3] > head_dim) throw fail("is not what was expected");
+        in.shape = {dims[0], dims[1], dims[1], dims[2], dims[2], head_dim, false, DType::f32};
+        in.scale = static_cast<float>(1 / std::sqrt(double(dims[3])));
+        std::vector<float> values((range.at(1) - range.at(0)) / sizeof(float));
+        file.seekg(static_cast<std::streamoff>(sizeof header_bytes + header_bytes + range[0]));
+        file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+        if (!file) throw fail("is too short");
+        const std::size_t d = dims[3], rows = values.size() / d;
+        std::vector<float> padded(rows * static_cast<std::size_t>(head_dim), 0.0f);
+        for (std::size_t r = 0; r < rows; ++r) std::copy_n(&values[r * d], d, &padded[r * static_cast<std::size_t>(head_dim)]);
+        return padded;
+    };
+    in.Q = load("Q");
+    in.K = load("K");
+    in.V = load("V");
+    return in;
+}
+
+std::string project_root() {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    for (fs::path start : {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path()})
+        for (fs::path folder = start; !folder.empty(); folder = folder.parent_path()) {
+            if (is_root(folder)) return folder.string();
+            if (folder == folder.parent_path()) break;
+        }
+    throw std::runtime_error("the project's folder (with ladder and solutions/) is neither above this program nor above the "
+                             "working directory");
+}
+
+}  // namespace flashladder

@@ -1,0 +1,179 @@
+#include "harness/run.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+/// 16-bit patterns of values that are representable already.
+std::uint16_t to_bits(DType dtype, float x) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    if (dtype == DType::bf16) return static_cast<std::uint16_t>(bits >> 16);
+    const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
+    if (std::isnan(x)) return sign | 0x7E00;
+    if (std::isinf(x)) return sign | 0x7C00;
+    const float magnitude = std::abs(x);
+    if (magnitude < 0x1p-14f) return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(magnitude * 0x1p24f));
+    return static_cast<std::uint16_t>(sign | ((bits >> 13 & 0x3FFFF) - (112 << 10)));
+}
+
+float from_bits(DType dtype, std::uint16_t bits) {
+    if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    if (exponent == 31) return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+    return sign * (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(1024 + fraction), exponent - 25));
+}
+
+double frobenius_bound(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return 1e-5;
+        case DType::bf16: return 5e-3;
+        case DType::f16: return 1e-3;
+    }
+    return 0;
+}
+
+double epsilon(DType dtype) { return dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7; }
+
+struct RowErrors {
+    double difference = 0, norm = 0;  // sums of squares over all rows
+    double worst = 0;
+    std::size_t worst_index = 0;
+};
+
+/// `value(r, x)` is element x of compared row r. A NaN difference counts as infinite.
+template <class Value>
+RowErrors row_errors(const AttentionRows& reference, Value value) {
+    RowErrors errors;
+    const std::size_t d = static_cast<std::size_t>(reference.head_dim);
+    for (std::size_t r = 0; r < reference.rows.size(); ++r) {
+        double difference = 0, norm = 0;
+        for (std::size_t x = 0; x < d; ++x) {
+            const double wanted = reference.O[r * d + x], delta = value(r, x) - wanted;
+            difference += delta * delta;
+            norm += wanted * wanted;
+        }
+        if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+        errors.difference += difference;
+        errors.norm += norm;
+        // A row that must be zero is judged by its absolute error.
+        const double error = std::sqrt(norm > 0 ? difference / norm : difference);
+        if (error > errors.worst) {
+            errors.worst = error;
+            errors.worst_index = reference.rows[r];
+        }
+    }
+    return errors;
+}
+
+}  // namespace
+
+DeviceBuffer::DeviceBuffer(std::size_t bytes) : bytes_(bytes) {
+    if (bytes > 0) check_cuda(cudaMalloc(&data_, bytes), fmt::format("allocating {} bytes", bytes).c_str());
+}
+DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
+
+void DeviceBuffer::fill(int byte) {
+    if (bytes_ > 0) check_cuda(cudaMemset(data_, byte, bytes_), "filling a buffer");
+}
+
+void DeviceBuffer::upload(const std::vector<float>& values, DType dtype) {
+    const void* from = values.data();
+    std::vector<std::uint16_t> narrow;
+    if (dtype != DType::f32) {
+        for (float x : values) narrow.push_back(to_bits(dtype, round_to(dtype, x)));
+        from = narrow.data();
+    }
+    check_cuda(cudaMemcpy(data_, from, values.size() * bytes_per_element(dtype), cudaMemcpyHostToDevice), "upload");
+}
+
+std::vector<float> DeviceBuffer::download(std::size_t elements, DType dtype) const {
+    std::vector<float> values(elements);
+    if (dtype == DType::f32) {
+        check_cuda(cudaMemcpy(values.data(), data_, elements * sizeof(float), cudaMemcpyDeviceToHost), "download");
+        return values;
+    }
+    std::vector<std::uint16_t> narrow(elements);
+    check_cuda(cudaMemcpy(narrow.data(), data_, elements * sizeof(std::uint16_t), cudaMemcpyDeviceToHost), "download");
+    for (std::size_t i = 0; i < elements; ++i) values[i] = from_bits(dtype, narrow[i]);
+    return values;
+}
+
+DeviceProblem::DeviceProblem(const Stage& stage, const Inputs& inputs, bool wants_lse)
+    : shape(inputs.shape),
+      scale(inputs.scale),
+      Q(shape.q_elements() * bytes_per_element(shape.dtype)),
+      K(shape.kv_elements() * bytes_per_element(shape.dtype)),
+      V(shape.kv_elements() * bytes_per_element(shape.dtype)),
+      O(shape.q_elements() * bytes_per_element(shape.dtype)),
+      lse(wants_lse ? shape.lse_elements() * sizeof(float) : 0),
+      scratch(stage.scratch_bytes(shape)),
+      wants_lse(wants_lse) {
+    Q.upload(inputs.Q, shape.dtype);
+    K.upload(inputs.K, shape.dtype);
+    V.upload(inputs.V, shape.dtype);
+    for (DeviceBuffer* buffer : {&O, &lse, &scratch}) buffer->fill(0xFF);
+}
+
+ForwardArgs DeviceProblem::args() const {
+    return {shape, Q.data(), K.data(), V.data(), O.data(), static_cast<float*>(lse.data()), scale, scratch.data(), nullptr};
+}
+
+Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse) {
+    if (const std::string why = why_unsupported(stage.supports, inputs.shape, wants_lse); !why.empty())
+        throw std::invalid_argument(why);
+    const DeviceProblem problem(stage, inputs, wants_lse);
+    stage.launch(problem.args());
+    check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    return {problem.O.download(inputs.shape.q_elements(), inputs.shape.dtype),
+            wants_lse ? problem.lse.download(inputs.shape.lse_elements(), DType::f32) : std::vector<float>{}};
+}
+
+Comparison compare(const Outputs& outputs, const AttentionShape& shape, const AttentionRows& reference,
+                   const AttentionRows& yardstick, Judge judge) {
+    const std::size_t d = static_cast<std::size_t>(shape.head_dim);
+    const RowErrors got = row_errors(reference, [&](std::size_t r, std::size_t x) { return double(outputs.O.at(reference.rows[r] * d + x)); });
+    const RowErrors standard = row_errors(reference, [&](std::size_t r, std::size_t x) { return yardstick.O.at(r * d + x); });
+
+    Comparison result;
+    result.error = std::sqrt(got.difference / std::max(got.norm, std::numeric_limits<double>::min()));
+    result.allowed_error = frobenius_bound(shape.dtype);
+    result.worst_row = got.worst;
+    result.worst_row_index = got.worst_index;
+    // Standard attention can be exact where there is little to add up (one key); nobody need be better than the last place.
+    result.allowed_worst_row = 2 * std::max(standard.worst, 2 * epsilon(shape.dtype));
+    result.allowed_lse_error = shape.dtype == DType::f32 ? 1e-5 : frobenius_bound(shape.dtype);
+    for (std::size_t r = 0; r < outputs.lse.size() && r < reference.rows.size(); ++r) {
+        const double wanted = reference.lse[r], value = outputs.lse.at(reference.rows[r]);
+        const double error = value == wanted ? 0 : std::abs(value - wanted) / std::max(1.0, std::abs(wanted));
+        result.lse_error = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(result.lse_error, error);
+    }
+    result.passed = (judge == Judge::worst_row_only || result.error <= result.allowed_error) &&
+                    result.worst_row <= result.allowed_worst_row && result.lse_error <= result.allowed_lse_error;
+    return result;
+}
+
+std::string Comparison::describe(const AttentionShape& shape) const {
+    const std::size_t i = worst_row_index % static_cast<std::size_t>(shape.n_q);
+    const std::size_t head = worst_row_index / static_cast<std::size_t>(shape.n_q);
+    return fmt::format("{}: error {:.2e} (allowed {:.0e}), worst row {:.2e} (allowed {:.2e}) at batch {} head {} query {}, "
+                       "LSE error {:.1e} (allowed {:.0e})",
+                       to_string(shape), error, allowed_error, worst_row, allowed_worst_row, head / static_cast<std::size_t>(shape.heads),
+                       head % static_cast<std::size_t>(shape.heads), i, lse_error, allowed_lse_error);
+}
+
+Comparison check(const Stage& stage, const Inputs& inputs, Judge judge, bool wants_lse) {
+    const Outputs outputs = run(stage, inputs, wants_lse);
+    const auto rows = rows_to_check(inputs.shape, 1);
+    return compare(outputs, inputs.shape, reference_attention(inputs, rows), standard_attention(inputs, rows), judge);
+}
+
+}  // namespace flashladder

@@ -1,0 +1,103 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace flashladder {
+namespace {
+
+/// Attention for one row after another; sums are of type Real, what standard attention would store goes through `round`.
+template <class Real, class Round>
+AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round round) {
+    const AttentionShape& s = in.shape;
+    const std::size_t d = s.head_dim, n_k = s.n_k;
+    AttentionRows out{s.head_dim, std::move(rows), {}, {}};
+    out.O.assign(out.rows.size() * d, 0);
+    out.lse.assign(out.rows.size(), -std::numeric_limits<double>::infinity());
+    std::vector<Real> p(n_k), o(d);
+    for (std::size_t r = 0; r < out.rows.size(); ++r) {
+        const std::size_t row = out.rows[r], i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;
+        const std::size_t kv_head = b * s.kv_heads + h / (s.heads / s.kv_heads);
+        const float* q = &in.Q[row * d];
+        const float* K = &in.K[kv_head * n_k * d];
+        const float* V = &in.V[kv_head * n_k * d];
+        const long long visible = s.causal ? static_cast<long long>(i) + 1 + s.n_k - s.n_q : s.n_k;
+        const std::size_t keys = static_cast<std::size_t>(std::clamp<long long>(visible, 0, s.n_k));
+        if (keys == 0) continue;
+
+        for (std::size_t j = 0; j < keys; ++j) {
+            Real dot = 0;
+            for (std::size_t x = 0; x < d; ++x) dot += Real(q[x]) * Real(K[j * d + x]);
+            p[j] = round(dot * Real(in.scale));
+        }
+        const Real m = *std::max_element(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(keys));
+        Real l = 0;
+        for (std::size_t j = 0; j < keys; ++j) l += p[j] = std::exp(p[j] - m);
+        std::fill(o.begin(), o.end(), Real(0));
+        for (std::size_t j = 0; j < keys; ++j) {
+            const Real weight = round(p[j] / l);
+            for (std::size_t x = 0; x < d; ++x) o[x] += weight * Real(V[j * d + x]);
+        }
+        for (std::size_t x = 0; x < d; ++x) out.O[r * d + x] = round(o[x]);
+        out.lse[r] = m + std::log(l);
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::size_t> rows_to_check(const AttentionShape& shape, std::uint64_t seed) {
+    constexpr int all_up_to = 2048, block = 32, sampled_per_head = 64;
+    const std::size_t heads = std::size_t(shape.batch) * shape.heads, n_q = shape.n_q;
+    std::vector<std::size_t> rows;
+    if (shape.n_q <= all_up_to) {
+        rows.resize(heads * n_q);
+        std::iota(rows.begin(), rows.end(), std::size_t(0));
+        return rows;
+    }
+    std::mt19937_64 random(seed);
+    for (std::size_t head = 0; head < heads; ++head) {
+        for (std::size_t i = 0; i < n_q; i += block) {
+            rows.push_back(head * n_q + i);
+            rows.push_back(head * n_q + std::min(i + block, n_q) - 1);
+        }
+        for (int k = 0; k < sampled_per_head; ++k) rows.push_back(head * n_q + random() % n_q);
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    return rows;
+}
+
+AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows) {
+    return attention<double>(inputs, std::move(rows), [](double x) { return x; });
+}
+
+AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> rows) {
+    return attention<float>(inputs, std::move(rows), [t = inputs.shape.dtype](float x) { return round_to(t, x); });
+}
+
+float round_to(DType dtype, float x) {
+    switch (dtype) {
+        case DType::f32: return x;
+        case DType::bf16: {
+            if (std::isnan(x)) return x;
+            std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+            bits += 0x7FFF + (bits >> 16 & 1);  // half of the last kept bit; ties go to even
+            return std::bit_cast<float>(bits & 0xFFFF0000u);
+        }
+        case DType::f16: {
+            // The spacing of f16 around x: 2^-10 of its power of two, not below 2^-24.
+            if (!std::isfinite(x)) return x;
+            const float spacing = std::ldexp(1.0f, std::max(std::ilogb(x == 0 ? 1e-30f : x), -14) - 10);
+            const float rounded = std::nearbyint(x / spacing) * spacing;
+            return std::abs(rounded) > 65504 ? std::copysign(std::numeric_limits<float>::infinity(), x) : rounded;
+        }
+    }
+    return x;
+}
+
+}  // namespace flashladder

@@ -1,0 +1,114 @@
+// Rung 00: standard attention, as its definition reads: S = scale Q K^T, P = softmax(S), O = P V.
+//
+// Idea      three kernels, one a step; the two matrix products with 16 x 16 tiles in shared memory
+// Cost      S and P, N_q x N_k for every head, are written to device memory and read back: Theta(N d + N^2) bytes
+// Source    "standard attention" in FlashAttention (Dao et al., 2022), its Algorithm 0
+// Supports  float; d 32, 64, 96, 128; any N_q and N_k; up to 65535 heads over all batches
+#include "harness/stage.h"
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int tile = 16;       // threads and elements a side of every tile
+constexpr int warp = 32;
+constexpr int rows_a_block = 4;  // of the softmax: one warp a row
+
+/// C = alpha A B^T (B_is_transposed) or alpha A B, for every head: A is (M, K), B is (N, K) or (K, N), C is (M, N).
+/// A thread owns one element of C; a block loads each element of its tiles once for all its threads.
+template <bool B_is_transposed>
+__global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K, float alpha) {
+    __shared__ float A_smem[tile][tile];      // (row of C, k)
+    __shared__ float B_smem[tile][tile + 1];  // (k, column of C); one column more, so that columns start in different banks
+    const std::size_t head = blockIdx.z;
+    A += head * M * K;
+    B += head * N * K;
+    C += head * M * N;
+    const int tx = threadIdx.x, ty = threadIdx.y;
+    const int row = blockIdx.y * tile + ty, column = blockIdx.x * tile + tx;
+
+    float sum = 0;
+    for (int k0 = 0; k0 < K; k0 += tile) {
+        // Neighbouring threads (tx) read neighbouring addresses. Outside the matrices a tile holds zeros: they add nothing.
+        A_smem[ty][tx] = row < M && k0 + tx < K ? A[std::size_t(row) * K + k0 + tx] : 0;
+        if constexpr (B_is_transposed) {
+            const int n = blockIdx.x * tile + ty;
+            B_smem[tx][ty] = n < N && k0 + tx < K ? B[std::size_t(n) * K + k0 + tx] : 0;
+        } else {
+            B_smem[ty][tx] = k0 + ty < K && column < N ? B[std::size_t(k0 + ty) * N + column] : 0;
+        }
+        __syncthreads();  // every thread reads what all have loaded
+        // EXERCISE 0.1 Add the product of this row of A_smem and this column of B_smem to sum.
+        // STARTER sum += A_smem[ty][0] * B_smem[0][tx];
+        for (int k = 0; k < tile; ++k) sum += A_smem[ty][k] * B_smem[k][tx];
+        // END 0.1
+        __syncthreads();  // the tiles are about to be overwritten
+    }
+    if (row < M && column < N) C[std::size_t(row) * N + column] = alpha * sum;
+}
+
+/// Sum of one value of each lane, or their maximum; every lane gets it. Five exchanges with ever nearer neighbours.
+__device__ float warp_sum(float x) {
+    // EXERCISE 0.2 Add up x over the 32 lanes of the warp with __shfl_xor_sync.
+    // STARTER
+    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+    // END 0.2
+    return x;
+}
+__device__ float warp_max(float x) {
+    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
+    return x;
+}
+
+/// Each row of S becomes its softmax, in place. One warp a row.
+__global__ void softmax(float* S, std::size_t rows, int N_k) {
+    const std::size_t row = std::size_t(blockIdx.x) * rows_a_block + threadIdx.y;
+    if (row >= rows) return;  // the whole warp; there is no barrier below
+    S += row * N_k;
+    const int lane = threadIdx.x;
+
+    // EXERCISE 0.3 Find the largest score m of the row: exp(S - m) cannot overflow, exp(S) can.
+    // STARTER const float m = 0;
+    float m = -INFINITY;
+    for (int j = lane; j < N_k; j += warp) m = fmaxf(m, S[j]);
+    m = warp_max(m);
+    // END 0.3
+    float l = 0;
+    for (int j = lane; j < N_k; j += warp) l += S[j] = expf(S[j] - m);
+    l = warp_sum(l);
+    for (int j = lane; j < N_k; j += warp) S[j] /= l;
+}
+
+const Support supports{
+    .stage = "00-standard-attention", .head_dims = {32, 64, 96, 128}, .max_batch_heads = 65535};  // gridDim.z
+
+/// S for all heads at once: this is the memory that FlashAttention does without.
+std::size_t scratch_bytes(const AttentionShape& s) {
+    return sizeof(float) * s.batch * s.heads * std::size_t(s.n_q) * s.n_k;
+}
+
+unsigned tiles(int n) { return (n + tile - 1) / tile; }
+
+void launch(const ForwardArgs& args) {
+    require_supported(supports, args);
+    const auto& [batch, heads, kv_heads, N_q, N_k, d, causal, dtype] = args.shape;
+    const unsigned batch_heads = batch * heads;
+    const auto* Q = static_cast<const float*>(args.Q);
+    const auto* K = static_cast<const float*>(args.K);
+    const auto* V = static_cast<const float*>(args.V);
+    auto* S = static_cast<float*>(args.scratch);
+    auto* O = static_cast<float*>(args.O);
+    const std::size_t rows = std::size_t(batch_heads) * N_q;
+
+    const dim3 threads(tile, tile);
+    launch_kernel(multiply<true>, {{tiles(N_k), tiles(N_q), batch_heads}, threads, 0, args.stream}, Q, K, S, N_q, N_k, d,
+                  args.scale);
+    launch_kernel(softmax, {unsigned((rows + rows_a_block - 1) / rows_a_block), dim3(warp, rows_a_block), 0, args.stream}, S,
+                  rows, N_k);
+    launch_kernel(multiply<false>, {{tiles(d), tiles(N_q), batch_heads}, threads, 0, args.stream}, S, V, O, N_q, d, N_k, 1.0f);
+}
+
+const Registration registration({supports, launch, scratch_bytes});
+
+}  // namespace
+}  // namespace flashladder

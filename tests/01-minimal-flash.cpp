@@ -1,0 +1,36 @@
+// Rung 01. Each exercise is judged on inputs where the later ones, still open, do not matter.
+#include <doctest/doctest.h>
+
+#include "rung_suite.h"
+
+namespace flashladder {
+namespace {
+
+void check_exercise(const Inputs& inputs, Judge judge, const char* what) {
+    const Comparison result = check(stage_under_test(), inputs, judge);
+    CHECK_MESSAGE(result.passed, what, "; ", result.describe(inputs.shape));
+}
+
+TEST_CASE("EXERCISE 1.1: the maximum and the sum of one block") {
+    // One block of keys: nothing to merge.
+    check_exercise(make_inputs(shape_of(1, 33, 27, 64), Values::large_offset, test_seed()), Judge::worst_row_only,
+                   "27 keys with scores near 200 and -200");
+}
+
+TEST_CASE("EXERCISE 1.2: merging a block with those before it") {
+    // V is 0 in all blocks but the last, so that there is no O to rescale; l still counts every key.
+    check_exercise(make_inputs(shape_of(1, 33, 96, 64), Values::zero_values_first, test_seed()), Judge::both_rules,
+                   "96 keys, V is 0 for the first 64");
+}
+
+TEST_CASE("EXERCISE 1.3: rescaling O") {
+    check_exercise(make_inputs(shape_of(1, 33, 96, 64), Values::normal, test_seed()), Judge::both_rules, "96 keys");
+}
+
+TEST_CASE("needs memory in proportion to N, not to N^2") {
+    const auto bytes = [](int n) { return stage_under_test().scratch_bytes(shape_of(1, n, n, 64)); };
+    CHECK(bytes(2000) == 2 * bytes(1000));
+}
+
+}  // namespace
+}  // namespace flashladder

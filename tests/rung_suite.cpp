@@ -1,0 +1,130 @@
+// The checks that every rung passes, whatever its idea: it computes attention, for every shape it accepts, and it refuses
+// the others in words.
+#include "rung_suite.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <set>
+
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+constexpr std::array lengths{1, 31, 32, 33, 100, 257, 1000};
+constexpr std::array counts{1, 3, 5};
+
+/// Every pair of lengths, each with head dimensions, batches and heads such that all pairs of those occur too.
+/// Large problems get one head: the emulator has to finish.
+std::vector<AttentionShape> shapes() {
+    constexpr double most_scores = 300'000;
+    const auto& dims = stage_under_test().supports.head_dims;
+    std::vector<AttentionShape> all;
+    for (std::size_t a = 0; a < lengths.size(); ++a)
+        for (std::size_t b = 0; b < lengths.size(); ++b) {
+            AttentionShape s = shape_of(counts[(a + 2 * b) % 3], lengths[a], lengths[b], dims[(a + b) % dims.size()]);
+            s.batch = counts[(2 * a + b) % 3];
+            if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.batch = 1;
+            if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.heads = s.kv_heads = 1;
+            all.push_back(s);
+        }
+    return all;
+}
+
+void check_values(Values values, Judge judge = Judge::both_rules) {
+    std::uint64_t seed = test_seed();
+    for (const AttentionShape& shape : shapes()) {
+        // Lengths in every combination matter for normal values; for the others a few unequal ones do.
+        if (values != Values::normal && (shape.n_q == 1000) == (shape.n_k == 1000)) continue;
+        const Comparison result = check(stage_under_test(), make_inputs(shape, values, seed++), judge);
+        CHECK_MESSAGE(result.passed, result.describe(shape));
+    }
+}
+
+TEST_CASE("agrees with the reference: normal values, lengths that divide nothing") { check_values(Values::normal); }
+TEST_CASE("agrees with the reference: peaky rows") { check_values(Values::peaky); }
+TEST_CASE("agrees with the reference: a maximum that grows with j") { check_values(Values::growing_maximum); }
+TEST_CASE("agrees with the reference: a large common offset") { check_values(Values::large_offset, Judge::worst_row_only); }
+
+TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
+    for (const int head_dim : stage_under_test().supports.head_dims) {
+        if (head_dim > 64) continue;
+        const Inputs inputs = real_inputs(head_dim);
+        const Comparison result = check(stage_under_test(), inputs);
+        CHECK_MESSAGE(result.passed, result.describe(inputs.shape));
+    }
+}
+
+TEST_CASE("gives the same bits again") {
+    const Inputs inputs = make_inputs(shape_of(2, 100, 257, 64), Values::normal, test_seed());
+    CHECK(run(stage_under_test(), inputs).O == run(stage_under_test(), inputs).O);
+}
+
+/// The line with which the stage refuses `args`.
+std::string refusal(const ForwardArgs& args) {
+    try {
+        stage_under_test().launch(args);
+    } catch (const std::invalid_argument& error) {
+        return error.what();
+    }
+    return "(no refusal)";
+}
+
+TEST_CASE("refuses what it does not support, naming stage, limit and value") {
+    const Stage& stage = stage_under_test();
+    const Inputs inputs = make_inputs(shape_of(2, 8, 8, 64), Values::normal, 1);
+    const DeviceProblem problem(stage, inputs, false);
+    const auto check_refusal = [&](auto change, const std::string& part) {
+        ForwardArgs args = problem.args();
+        change(args);
+        const std::string line = refusal(args);
+        CHECK_MESSAGE(line.starts_with(stage.name() + ": "), line);
+        CHECK_MESSAGE(line.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", line, part));
+        CHECK(line.find('\n') == std::string::npos);
+    };
+    check_refusal([](auto& a) { a.shape.head_dim = 80; }, "head_dim 80");
+    check_refusal([](auto& a) { a.shape.batch = 0; }, "batch is 0");
+    check_refusal([](auto& a) { a.shape.heads = -1; }, "heads is -1");
+    check_refusal([](auto& a) { a.shape.n_q = 0; }, "n_q is 0");
+    check_refusal([](auto& a) { a.shape.n_k = -5; }, "n_k is -5");
+    check_refusal([](auto& a) { a.shape.batch = a.shape.heads = a.shape.kv_heads = 1 << 20; }, "batch * heads is 1099511627776");
+    check_refusal([](auto& a) { a.shape.kv_heads = 3; }, "kv_heads 3");
+    check_refusal([](auto& a) { a.Q = nullptr; }, "Q is a null pointer");
+    check_refusal([](auto& a) { a.K = nullptr; }, "K is a null pointer");
+    check_refusal([](auto& a) { a.V = nullptr; }, "V is a null pointer");
+    check_refusal([](auto& a) { a.O = nullptr; }, "O is a null pointer");
+    check_refusal([](auto& a) { a.scale = std::numeric_limits<float>::quiet_NaN(); }, "scale is nan");
+    if (stage.scratch_bytes(inputs.shape) > 0) check_refusal([](auto& a) { a.scratch = nullptr; }, "scratch is a null pointer");
+    if (!stage.supports.causal) check_refusal([](auto& a) { a.shape.causal = true; }, "causal");
+    if (!stage.supports.grouped_query) check_refusal([](auto& a) { a.shape.kv_heads = 1; }, "grouped queries");
+    if (!stage.supports.lse) {
+        float lse = 0;
+        check_refusal([&](auto& a) { a.lse = &lse; }, "lse");
+    }
+    if (stage.supports.dtypes == std::vector{DType::f32}) check_refusal([](auto& a) { a.shape.dtype = DType::bf16; }, "bf16");
+}
+
+TEST_CASE("counts sizes beyond 2^31 in 64 bits") {
+    const AttentionShape shape = shape_of(16, 1 << 20, 1 << 20, 128);
+    CHECK(shape.q_elements() == std::size_t(1) << 31);
+    const std::size_t bytes = stage_under_test().scratch_bytes(shape);
+    CHECK((bytes == 0 || bytes >= std::size_t(16) << 20));
+}
+
+}  // namespace
+
+const Stage& stage_under_test() { return stages().front(); }
+
+AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
+    AttentionShape shape;
+    shape.heads = shape.kv_heads = heads;
+    shape.n_q = n_q;
+    shape.n_k = n_k;
+    shape.head_dim = head_dim;
+    return shape;
+}
+
+}  // namespace flashladder

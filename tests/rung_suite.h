@@ -1,0 +1,17 @@
+// What the test files of the rungs share.
+#pragma once
+
+#include "harness/inputs.h"
+#include "harness/run.h"
+#include "harness/stage.h"
+#include "test_seed.h"
+
+namespace flashladder {
+
+/// The stage under test: the only one that is linked into the program.
+const Stage& stage_under_test();
+
+/// A shape with this many heads in one batch.
+AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
+
+}  // namespace flashladder

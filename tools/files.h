@@ -1,0 +1,16 @@
+// Whole files as strings.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace flashladder {
+
+/// Throws std::runtime_error, naming the file, if it cannot be read.
+std::string read_file(const std::string& path);
+
+/// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text already.
+/// Makes missing folders. Throws std::runtime_error, naming the file.
+void write_file(const std::string& path, std::string_view text);
+
+}  // namespace flashladder
