@@ -12,11 +12,16 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
   enable_language(CUDA)
   find_package(CUDAToolkit 12.4 REQUIRED)
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  target_compile_definitions(flashladder_options INTERFACE FLASHLADDER_GPU)
   target_compile_options(flashladder_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-lineinfo;--resource-usage;-Xcompiler=-Wall>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>")
   # A program built here starts on another machine: no library of this one is needed, nor libcuda before it is used.
   target_link_options(flashladder_options INTERFACE -static-libstdc++ -static-libgcc)
 else()
@@ -28,6 +33,15 @@ else()
   else()
     list(APPEND kernel_options -fno-slp-vectorize -mllvm -tsan-distinguish-volatile=1)
   endif()
+endif()
+
+if(FLASHLADDER_BACKEND STREQUAL "gpu")
+  # Registers, shared memory and spills of every solution, as ptxas tells them; fails on a spill.
+  add_custom_target(resource-report
+    COMMAND ${CMAKE_COMMAND} -D NVCC=${CMAKE_CUDA_COMPILER} -D ROOT=${CMAKE_SOURCE_DIR}
+            "-DARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}" -D OUTPUT=${CMAKE_BINARY_DIR}/resource-report.o
+            -P ${CMAKE_SOURCE_DIR}/cmake/ResourceReport.cmake
+    VERBATIM USES_TERMINAL)
 endif()
 
 function(add_kernels target file)

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#ifndef __CUDACC__
+#ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
 #endif
 
@@ -50,7 +50,7 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     const void* entry = reinterpret_cast<const void*>(kernel);
     check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
                "opting in to dynamic shared memory");
-#ifdef __CUDACC__
+#ifdef FLASHLADDER_GPU
     void* addresses[sizeof...(Parameters) + 1];
     std::apply([&](auto&... p) { std::size_t i = 0; ((addresses[i++] = (void*)&p), ...); }, call.arguments);
     check_cuda(cudaLaunchKernel(entry, config.grid, config.block, addresses, config.shared_bytes, config.stream), "launch");
@@ -71,7 +71,7 @@ __device__ inline T* dynamic_shared() {
     extern __shared__ __align__(1024) unsigned char bytes[];
     return reinterpret_cast<T*>(bytes);
 }
-#else
+#elif !defined(FLASHLADDER_GPU)
 template <class T>
 inline T* dynamic_shared() {
     return static_cast<T*>(emulator::dynamic_shared_memory());

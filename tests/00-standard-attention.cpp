@@ -1,6 +1,7 @@
 // Rung 00. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "rung_suite.h"

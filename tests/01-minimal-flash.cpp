@@ -6,7 +6,7 @@
 namespace flashladder {
 namespace {
 
-void check_exercise(const Inputs& inputs, Judge judge, const char* what) {
+void check_exercise(const Inputs& inputs, Judge judge, const std::string& what) {
     const Comparison result = check(stage_under_test(), inputs, judge);
     CHECK_MESSAGE(result.passed, what, "; ", result.describe(inputs.shape));
 }

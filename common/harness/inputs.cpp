@@ -41,7 +41,7 @@ private:
 };
 
 bool is_root(const std::filesystem::path& folder) {
-    return std::filesystem::exists(folder / "ladder") && std::filesystem::is_directory(folder / "solutions");
+    return std::filesystem::exists(folder / "CMakePresets.json") && std::filesystem::is_directory(folder / "solutions");
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ std::string project_root() {
             if (is_root(folder)) return folder.string();
             if (folder == folder.parent_path()) break;
         }
-    throw std::runtime_error("the project's folder (with ladder and solutions/) is neither above this program nor above the "
+    throw std::runtime_error("the project's folder (with CMakePresets.json and solutions/) is neither above this program nor above the "
                              "working directory");
 }
 

@@ -1,0 +1,43 @@
+// The verbs for a learner: which chapters there are, testing one, hints, solutions, starting anew.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace flashladder {
+
+/// A rung as folders of the project.
+struct Chapter {
+    std::string name;  // "01-minimal-flash"
+
+    std::string number() const { return name.substr(0, 2); }
+    std::string file() const { return "chapters/" + name + "/attention.cu"; }  // what the learner edits, from the root
+    std::string solution() const { return "solutions/" + name + "/attention.cu"; }
+};
+
+/// All rungs, lowest first.
+std::vector<Chapter> chapters();
+
+/// The chapter that "1", "01" or "01-minimal-flash" names. Throws std::invalid_argument, naming what there is.
+Chapter find_chapter(const std::string& name);
+
+struct TestOptions {
+    bool solution = false;
+    std::optional<std::uint64_t> seed;
+    int seeds = 1;
+    bool verbose = false;
+};
+
+// Each returns the exit status of the program.
+int list_chapters();
+int test_chapter(const Chapter& chapter, const TestOptions& options);
+int show_hint(const std::string& exercise);  // "1.2"
+int solve_chapter(const Chapter& chapter);   // the solution becomes the learner's file
+int reset_chapter(const Chapter& chapter);   // the starter becomes the learner's file
+
+/// The starter of a chapter, as it should be committed.
+std::string starter_of(const Chapter& chapter);
+
+}  // namespace flashladder

@@ -1,0 +1,138 @@
+#include "run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "files.h"
+#include "harness/inputs.h"
+#include "harness/run.h"
+#include "launch.h"
+#include "results.h"
+#include "table.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+/// One line on a terminal that the next one replaces; nothing in a log.
+void progress(const std::string& text) {
+    if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{}", text);
+}
+
+std::string seconds_since(std::chrono::steady_clock::time_point start) {
+    return fmt::format("{:.2f} s", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
+struct Check {
+    std::string name;
+    Inputs inputs;
+    Judge judge = Judge::both_rules;
+};
+
+std::vector<Check> checks(std::uint64_t seed) {
+    AttentionShape square, ragged;
+    square.heads = square.kv_heads = 2;
+    square.n_q = square.n_k = 256;
+    ragged.batch = 3;
+    ragged.n_q = 33;
+    ragged.n_k = 257;
+    return {{"real text, N 137, d 32", real_inputs(32)},
+            {"real text, padded to d 64", real_inputs(64)},
+            {"random, N 256, d 64", make_inputs(square, Values::normal, seed)},
+            {"peaky, N 33 x 257, d 64", make_inputs(ragged, Values::peaky, seed)}};
+}
+
+/// The stages that agree with the reference everywhere, and the table of how well.
+int check_all(const RunOptions& options, nlohmann::json& results) {
+    Table table({"rung", "input", "error", "worst row", "allowed", "", "time"});
+    std::string complaints;
+    for (const Stage& stage : stages()) {
+        for (const Check& check : checks(options.seed)) {
+            if (!why_unsupported(stage.supports, check.inputs.shape).empty()) continue;
+            progress(fmt::format("{}: {}", stage.name(), check.name));
+            const auto start = std::chrono::steady_clock::now();
+            try {
+                const Comparison c = flashladder::check(stage, check.inputs, check.judge);
+                table.add({stage.name(), check.name, fmt::format("{:.1e}", c.error), fmt::format("{:.1e}", c.worst_row),
+                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG", seconds_since(start)});
+                results["rows"].push_back(result_row(stage, check.inputs.shape, c, nullptr));
+                if (!c.passed) complaints += fmt::format("{}: {}\n", stage.name(), c.describe(check.inputs.shape));
+            } catch (const CudaError& error) {
+                table.add({stage.name(), check.name, "", "", "", "FAILED", seconds_since(start)});
+                complaints += fmt::format("{}: {}\n", stage.name(), error.what());
+            }
+        }
+    }
+    progress("");
+    fmt::print("{}{}", table.plain(), complaints.empty() ? "" : "\n" + complaints);
+    return complaints.empty() ? 0 : 1;
+}
+
+/// 16384 tokens and a model width of 2048, as the papers and CURRICULUM's floors have it.
+AttentionShape timed_shape(int head_dim, int n) {
+    AttentionShape s;
+    s.batch = 16384 / n;
+    s.heads = s.kv_heads = 2048 / head_dim;
+    s.n_q = s.n_k = n;
+    s.head_dim = head_dim;
+    return s;
+}
+
+void time_all(nlohmann::json& results) {
+    Table table({"d", "N", "rung", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
+    for (const int head_dim : {64, 128})
+        for (const int n : {512, 1024, 2048, 4096}) {
+            const AttentionShape shape = timed_shape(head_dim, n);
+            std::vector<const Stage*> able;
+            for (const Stage& stage : stages())
+                if (why_unsupported(stage.supports, shape).empty()) able.push_back(&stage);
+            progress(fmt::format("timing {}", to_string(shape)));
+            const std::vector<Timing> timings = time_stages(able, shape);
+            const Inputs inputs = make_inputs(shape, Values::normal, 1);
+            // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
+            auto rows = rows_to_check(shape, 1);
+            std::vector<std::size_t> sampled;
+            for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256)) sampled.push_back(rows[i]);
+            const AttentionRows reference = reference_attention(inputs, sampled), standard = standard_attention(inputs, sampled);
+            for (std::size_t s = 0; s < able.size(); ++s) {
+                const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
+                if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
+                const Timing& t = timings[s];
+                table.add({fmt::format("{}", head_dim), fmt::format("{}", n), able[s]->name(), fmt::format("{:.3f}", t.ms),
+                           fmt::format("{:.3f}", t.ms_min), fmt::format("{:.3f}", t.ms_max),
+                           fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
+                           s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
+                results["rows"].push_back(result_row(*able[s], shape, c, &t));
+            }
+        }
+    progress("");
+    fmt::print("\n16384 tokens, heads = 2048 / d, f32, not causal; medians, the rungs taking turns\n\n{}", table.plain());
+}
+
+}  // namespace
+
+int run_ladder(const RunOptions& options) {
+    nlohmann::json results = new_results();
+#ifdef FLASHLADDER_GPU
+    const bool gpu = true;
+#else
+    const bool gpu = false;
+    emulator::reseed(options.seed);
+#endif
+    fmt::print("Every rung against the reference (double precision), on {}.\n\n",
+               gpu ? results["gpu"].get<std::string>() : fmt::format("the emulator, seed {}", options.seed));
+    const int status = check_all(options, results);
+    if (gpu && options.timing && status == 0) time_all(results);
+    if (!gpu) fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
+    if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
+    return status;
+}
+
+}  // namespace flashladder

@@ -1,0 +1,23 @@
+// A table of text, for the terminal and for Markdown.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace flashladder {
+
+class Table {
+public:
+    explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+    /// Columns padded to their widest cell; numbers to the right, text to the left.
+    std::string plain() const;
+    std::string markdown() const;
+
+private:
+    std::vector<std::string> header_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace flashladder
