@@ -8,6 +8,12 @@ set(host_warnings -Wall -Wextra -Werror)
 target_compile_options(flashladder_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 
+# Options of kernels are those of a library, so that they come after -Wall.
+add_library(kernel_options INTERFACE)
+add_library(unfinished_options INTERFACE)
+target_compile_options(unfinished_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
+
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
   enable_language(CUDA)
@@ -27,11 +33,12 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
 else()
   # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
-  set(kernel_options -g -fsanitize=thread -fno-tree-vectorize)
+  # nvcc does not warn of what a host compiler finds suspicious in kernels.
+  target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -Wno-sign-compare)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND kernel_options -fno-tree-sra --param tsan-distinguish-volatile=1)
+    target_compile_options(kernel_options INTERFACE -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()
-    list(APPEND kernel_options -fno-slp-vectorize -mllvm -tsan-distinguish-volatile=1)
+    target_compile_options(kernel_options INTERFACE -fno-slp-vectorize "SHELL:-mllvm -tsan-distinguish-volatile=1")
   endif()
 endif()
 
@@ -47,13 +54,8 @@ endif()
 function(add_kernels target file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED" "" "")
   add_library(${target} OBJECT ${file})
-  target_link_libraries(${target} PRIVATE harness)
-  if(FLASHLADDER_BACKEND STREQUAL "gpu")
-    target_compile_options(${target} PRIVATE $<$<BOOL:${arg_UNFINISHED}>:--diag-suppress=177,550>)
-  else()
+  target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>)
+  if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
-    # nvcc does not warn of what a host compiler finds suspicious in kernels.
-    target_compile_options(${target} PRIVATE ${kernel_options} -Wno-sign-compare -Wno-unused-parameter
-      $<$<BOOL:${arg_UNFINISHED}>:-Wno-unused>)
   endif()
 endfunction()

@@ -1,6 +1,6 @@
 // The main function of every test program: doctest's options, and
 //   --seed=S            or LADDER_SEED: inputs and the emulator's order; without it a fresh one, which is printed
-//   --seeds=K           runs everything K times, with seeds S, S + 1, ...
+//   --seeds=K           or LADDER_SEEDS: runs everything K times, with seeds S, S + 1, ...
 //   --expect-red=CASE   runs the test cases that match and succeeds if each fails, by an assertion and not otherwise
 //   --report=FILE       writes what became of each test case as JSON, for `ladder test`
 #define DOCTEST_CONFIG_IMPLEMENT
@@ -113,9 +113,12 @@ void write_report(const std::string& path) {
 std::uint64_t test_seed() { return current_seed; }
 
 int test_main(std::vector<char*> arguments) {
-    const char* environment = std::getenv("LADDER_SEED");
-    const std::string given = take_option(arguments, "seed", environment ? environment : "");
-    const std::string times = take_option(arguments, "seeds", "1");
+    const auto environment = [](const char* name, const char* otherwise) {
+        const char* value = std::getenv(name);
+        return std::string(value ? value : otherwise);
+    };
+    const std::string given = take_option(arguments, "seed", environment("LADDER_SEED", ""));
+    const std::string times = take_option(arguments, "seeds", environment("LADDER_SEEDS", "1"));
     const std::string red = take_option(arguments, "expect-red", "");
     const std::string report = take_option(arguments, "report", "");
     std::uint64_t first = std::random_device()() % 1000000;

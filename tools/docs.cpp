@@ -29,7 +29,7 @@ nlohmann::json results() {
 }
 
 std::string caption(const nlohmann::json& r) {
-    return fmt::format("{}, driver {}, CUDA {}, commit {}, {}; SM clock {} of at most {} right after the start. "
+    return fmt::format("{}, driver {}, CUDA {}, commit {}, {}; SM clock {} of at most {} at the end. "
                        "16384 tokens, heads = 2048 / d, f32, not causal; medians of interleaved launches.\n",
                        r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(), r.at("cuda").get<std::string>(),
                        r.at("commit").get<std::string>(), r.at("date").get<std::string>(),

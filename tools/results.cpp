@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -18,10 +19,12 @@ std::string commit() {
     const std::string git = fmt::format("git -C '{}' ", project_root());
     const std::string hash = first_line_of(git + "rev-parse --short=12 HEAD");
     const bool changed = !first_line_of(git + "status --porcelain --untracked-files=no").empty();
-    return hash.empty() ? "unknown" : hash + (changed ? "-dirty" : "");
+    if (!hash.empty()) return hash + (changed ? "-dirty" : "");
+    const char* given = std::getenv("LADDER_COMMIT");  // on a machine to which the tree was copied without its history
+    return given ? given : "unknown";
 }
 
-[[maybe_unused]] std::string smi(const std::string& field) {
+std::string smi(const std::string& field) {
     return first_line_of(fmt::format("nvidia-smi --query-gpu={} --format=csv,noheader", field));
 }
 
@@ -41,20 +44,19 @@ nlohmann::json new_results() {
     check_cuda(cudaGetDeviceProperties(&device, 0), "device");
     int cuda = 0;
     check_cuda(cudaRuntimeGetVersion(&cuda), "runtime version");
-    nlohmann::json results = {{"gpu", device.name},
+    nlohmann::json results = {{"gpu", device.name},  // the emulator has a name too
                               {"multiprocessors", device.multiProcessorCount},
                               {"cuda", fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10)},
                               {"commit", commit()},
                               {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)))},
                               {"rows", nlohmann::json::array()}};
-#ifdef FLASHLADDER_GPU
+    return results;
+}
+
+void note_gpu_state(nlohmann::json& results) {
     results["driver"] = smi("driver_version");
     results["clocks"] = {{"sm", smi("clocks.sm")}, {"sm_max", smi("clocks.max.sm")}, {"memory", smi("clocks.mem")},
                          {"power", smi("power.draw")}, {"power_limit", smi("power.limit")}};
-#else
-    results["gpu"] = "emulator";
-#endif
-    return results;
 }
 
 nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison, const Timing* timing) {

@@ -9,9 +9,12 @@
 
 namespace flashladder {
 
-/// {gpu, driver, cuda, commit, date, clocks, rows: []}; `gpu` is "emulator" on the CPU backend. A commit whose files were
-/// changed afterwards ends in "-dirty".
+/// {gpu, multiprocessors, cuda, commit, date, rows: []}. A commit whose files were changed afterwards ends in "-dirty"; where
+/// git knows nothing, LADDER_COMMIT is believed.
 nlohmann::json new_results();
+
+/// Adds driver and clocks as nvidia-smi tells them. To be called right after the last timed kernel.
+void note_gpu_state(nlohmann::json& results);
 
 /// One row: a stage on a shape. Times are null where nothing was timed.
 nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison, const Timing* timing);

@@ -73,36 +73,67 @@ template <std::size_t n, Access access>
     }
 }
 
+/// An access of which the compiler promises no alignment: a GPU would make it of pieces that are aligned.
+void check_pieces(const void* pointer, std::size_t n, Access access, const void* pc) {
+    const auto* p = static_cast<const char*>(pointer);
+    while (n > 0) {
+        std::size_t piece = 16;
+        while (piece > n || reinterpret_cast<std::uintptr_t>(p) % piece != 0) piece /= 2;
+        const bool read = access == Access::read;
+        switch (piece) {
+            case 16: read ? check<16, Access::read>(p, pc) : check<16, Access::write>(p, pc); break;
+            case 8: read ? check<8, Access::read>(p, pc) : check<8, Access::write>(p, pc); break;
+            case 4: read ? check<4, Access::read>(p, pc) : check<4, Access::write>(p, pc); break;
+            case 2: read ? check<2, Access::read>(p, pc) : check<2, Access::write>(p, pc); break;
+            default: read ? check<1, Access::read>(p, pc) : check<1, Access::write>(p, pc); break;
+        }
+        p += piece;
+        n -= piece;
+    }
+}
+
 }  // namespace
 }  // namespace emulator
 
-// The compiler calls an "unaligned" hook where it cannot promise alignment; on a GPU such an access is made of smaller ones
-// only if the compiler says so, hence the check by bytes. A range hook stands for the copy of a struct of odd size.
-#define HOOKS(n)                                                                                          \
-    void __tsan_read##n(void* p) { check<n, Access::read>(p, __builtin_return_address(0)); }              \
-    void __tsan_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }            \
-    void __tsan_unaligned_read##n(void* p) { check<n, Access::read>(p, __builtin_return_address(0)); }    \
-    void __tsan_unaligned_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }  \
-    void __tsan_volatile_read##n(void* p) {                                                               \
-        check<n, Access::read>(p, __builtin_return_address(0));                                           \
-        if (emulator::current) emulator::yield();                                                         \
-    }                                                                                                     \
-    void __tsan_volatile_write##n(void* p) { check<n, Access::write>(p, __builtin_return_address(0)); }   \
-    void __tsan_unaligned_volatile_read##n(void* p) { __tsan_volatile_read##n(p); }                       \
-    void __tsan_unaligned_volatile_write##n(void* p) { __tsan_volatile_write##n(p); }
+using emulator::Access, emulator::check, emulator::check_pieces;
 
-using emulator::Access, emulator::check;
+// g++ calls a hook for an aligned access, an "unaligned" one where it cannot promise that, and a range for other sizes;
+// clang also turns copies of structs into the last three.
+#define PC __builtin_return_address(0)
+#define HOOKS(n)                                                                                    \
+    void __tsan_read##n(void* p) { check<n, Access::read>(p, PC); }                                 \
+    void __tsan_write##n(void* p) { check<n, Access::write>(p, PC); }                               \
+    void __tsan_volatile_read##n(void* p) {                                                         \
+        check<n, Access::read>(p, PC);                                                              \
+        if (emulator::current) emulator::yield(); /* the loop that reads it may wait for another */ \
+    }                                                                                               \
+    void __tsan_volatile_write##n(void* p) { check<n, Access::write>(p, PC); }                      \
+    void __tsan_unaligned_read##n(void* p) { check_pieces(p, n, Access::read, PC); }                \
+    void __tsan_unaligned_write##n(void* p) { check_pieces(p, n, Access::write, PC); }              \
+    void __tsan_unaligned_volatile_read##n(void* p) { check_pieces(p, n, Access::read, PC); }       \
+    void __tsan_unaligned_volatile_write##n(void* p) { check_pieces(p, n, Access::write, PC); }
+
 extern "C" {
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
-void __tsan_read_range(void* p, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) check<1, Access::read>(static_cast<char*>(p) + i, __builtin_return_address(0));
+void __tsan_read_range(void* p, std::size_t n) { check_pieces(p, n, Access::read, PC); }
+void __tsan_write_range(void* p, std::size_t n) { check_pieces(p, n, Access::write, PC); }
+void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
+    check_pieces(from, n, Access::read, PC);
+    check_pieces(to, n, Access::write, PC);
+    return std::memcpy(to, from, n);
 }
-void __tsan_write_range(void* p, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) check<1, Access::write>(static_cast<char*>(p) + i, __builtin_return_address(0));
+void* __tsan_memmove(void* to, const void* from, std::size_t n) {
+    check_pieces(from, n, Access::read, PC);
+    check_pieces(to, n, Access::write, PC);
+    return std::memmove(to, from, n);
+}
+void* __tsan_memset(void* p, int value, std::size_t n) {
+    check_pieces(p, n, Access::write, PC);
+    return std::memset(p, value, n);
 }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -1,0 +1,152 @@
+// The `ladder` program as a learner uses it: in a copy of the project, with chapters solved, broken and begun.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "exercises.h"
+#include "files.h"
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a command printed, and its exit status.
+struct Result {
+    int status;
+    std::string output;
+    bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
+    /// Exactly one line, if it complains.
+    bool one_line() const { return !output.empty() && output.find('\n') == output.size() - 1; }
+};
+
+/// A copy of the project, built by copy_project.cmake, with chapter 01 as the starter.
+class Project {
+public:
+    Project() {
+        const char* folder = std::getenv("LADDER_TEST_PROJECT");
+        REQUIRE_MESSAGE(folder, "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
+        root_ = folder;
+        fs::remove(chapter(1) + ".1");
+        write_file(chapter(1), make_starter(solution(), "all"));
+    }
+
+    std::string solution() const { return read_file(root_ + "/solutions/01-minimal-flash/attention.cu"); }
+    std::string chapter(int number) const {
+        for (const auto& entry : fs::directory_iterator(root_ + "/chapters"))
+            if (entry.path().filename().string().starts_with(fmt::format("{:02}-", number)))
+                return entry.path().string() + "/attention.cu";
+        return "";
+    }
+
+    Result ladder(const std::string& arguments) const {
+        const std::string log = (fs::temp_directory_path() / fmt::format("ladder-{}.log", getpid())).string();
+        const int status = std::system(fmt::format("cd / && '{}/build/cpu/bin/ladder' {} > {} 2>&1", root_, arguments, log).c_str());
+        const Result result{WEXITSTATUS(status), read_file(log)};
+        fs::remove(log);
+        return result;
+    }
+
+private:
+    std::string root_;
+};
+
+TEST_CASE("what does not exist: one clear line, and not status 0") {
+    const Project project;
+    const std::pair<const char*, const char*> wrong[] = {
+        {"test 99", "there is no chapter 99 (there are 00, 01"},
+        {"test nonsense", "there is no chapter nonsense"},
+        {"hint 1.9", "there is no exercise 1.9 (chapter 01 has 1.1, 1.2, 1.3)"},
+        {"hint 7", "there is no chapter 7"},
+        {"solve 99", "there is no chapter 99"},
+        {"reset 99", "there is no chapter 99"},
+        {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
+    };
+    for (const auto& [arguments, words] : wrong) {
+        const Result result = project.ladder(arguments);
+        CHECK_MESSAGE(result.status != 0, arguments);
+        CHECK_MESSAGE(result.says(words), arguments, " says: ", result.output);
+    }
+    CHECK(project.ladder("climb").status != 0);
+    CHECK(project.ladder("test 99").one_line());
+    CHECK(project.ladder("test 01 --seeds 0").status != 0);
+}
+
+TEST_CASE("list, hint and help") {
+    const Project project;
+    CHECK(project.ladder("list").says("01-minimal-flash"));
+    const Result hint = project.ladder("hint 1.2");
+    CHECK(hint.status == 0);
+    CHECK(hint.says("Line 11"));
+    CHECK(project.ladder("--help").says("hint"));
+}
+
+TEST_CASE("a starter is red and names its lowest open exercise; solved, it is green; reset, it is the starter again") {
+    const Project project;
+    const std::string starter = read_file(project.chapter(1));
+    CHECK(project.ladder("list").says("not begun"));
+
+    const Result red = project.ladder("test 01");
+    CHECK(red.status == 1);
+    CHECK(red.says("FAIL  EXERCISE 1.1"));
+    CHECK(red.says("a hint: ./ladder hint 1.1"));
+
+    // The first exercise done by hand: the next one is named.
+    const std::string solution = project.solution();
+    const std::size_t from = solution.find("            for (int c = 0; c < keys; ++c) m_ij = fmaxf"), to = solution.find("            // END 1.1");
+    const std::size_t begin = starter.find("            m_ij = 0;"), end = starter.find("            // END 1.1");
+    write_file(project.chapter(1), starter.substr(0, begin) + solution.substr(from, to - from) + starter.substr(end));
+    const Result next = project.ladder("test 01");
+    CHECK(next.status == 1);
+    CHECK(next.says("ok    EXERCISE 1.1"));
+    CHECK(next.says("a hint: ./ladder hint 1.2"));
+
+    const Result solve = project.ladder("solve 01");
+    CHECK(solve.says("your version is kept as chapters/01-minimal-flash/attention.cu.1"));
+    CHECK(read_file(project.chapter(1) + ".1").find("m_ij = fmaxf") != std::string::npos);
+    CHECK(read_file(project.chapter(1)) == solution);
+    const Result green = project.ladder("test 01");
+    CHECK_MESSAGE(green.status == 0, green.output);
+    CHECK(green.says("all green"));
+
+    CHECK(project.ladder("reset 01").status == 0);
+    CHECK(read_file(project.chapter(1)) == starter);
+}
+
+TEST_CASE("a syntax error in a chapter stops that chapter alone") {
+    const Project project;
+    write_file(project.chapter(1), read_file(project.chapter(1)) + "this is no C++\n");
+    const Result broken = project.ladder("test 01");
+    CHECK(broken.status == 1);
+    CHECK(broken.output.starts_with("chapters/01-minimal-flash/attention.cu does not compile:"));
+    CHECK(broken.says("error"));
+    CHECK(project.ladder("test 00 --solution").status == 0);
+    CHECK(project.ladder("run --no-timing").status == 0);
+}
+
+TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
+    const Project project;
+    write_file(project.chapter(1), replace_once(project.solution(), "l[row] = l_new, m[row] = m_new;", "l[row] = l_new, m[row + (1 << 28)] = m_new;"));
+    const Result result = project.ladder("test 01");
+    CHECK(result.status == 1);
+    CHECK(result.says("out of bounds: 4-byte write"));
+    CHECK(result.says("kernel     minimal_flash"));
+    CHECK(result.says("chapters/01-minimal-flash/attention.cu:"));
+}
+
+TEST_CASE("the results go to a file, and to one that cannot be written not silently") {
+    const Project project;
+    const std::string file = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    CHECK(project.ladder("run --no-timing --seed 3 --json " + file).status == 0);
+    CHECK(read_file(file).find("\"stage\": \"01-minimal-flash\"") != std::string::npos);
+    fs::remove(file);
+    const Result result = project.ladder("run --no-timing --json /proc/nothing/results.json");
+    CHECK(result.status == 1);
+    CHECK(result.says("/proc/nothing/results.json cannot be written"));
+}
+
+}  // namespace
+}  // namespace flashladder

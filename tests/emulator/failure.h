@@ -1,0 +1,56 @@
+// A kernel that must fail, and what is said about it.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "device_array.h"
+#include "emulator/emulator.h"
+#include "launch.h"
+
+namespace flashladder {
+
+/// emulator::last_report(), taken apart.
+struct Report {
+    std::string kind;   // of the first line, what is before the colon
+    std::string words;  // and behind it, with the lines that say who waits where
+    std::string kernel, block, thread, source, reproduce;
+};
+Report last_report();
+
+/// What a report must say. Nothing is compared with what is left empty.
+struct Expected {
+    cudaError_t code;
+    std::string kind, kernel, block, thread;
+};
+
+/// Calls `launch` with a place in device memory where the kernel notes the line that is about to fail. Checks that CudaError
+/// is thrown, that the report says what is expected and names that line of `file`, and that the virtual GPU works on.
+Report check_failure(const Expected& expected, const char* file, const std::function<void(int* line)>& launch);
+
+/// Launches a kernel that uses barriers, warps, shared and device memory, and checks its result.
+void check_gpu_works();
+
+/// What kernel<<<...>>>() does: no exception, errors wait for cudaGetLastError().
+template <class... Parameters, class... Arguments>
+void launch_unchecked(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments... arguments) {
+    struct Call {
+        void (*kernel)(Parameters...);
+        std::tuple<Parameters...> arguments;
+    } call{kernel, {static_cast<Parameters>(arguments)...}};
+    const auto run = [](void* parameters) {
+        auto& call = *static_cast<Call*>(parameters);
+        std::apply(call.kernel, call.arguments);
+    };
+    emulator::launch({reinterpret_cast<const void*>(kernel), run, &call, sizeof call}, config.grid, config.block,
+                     config.shared_bytes);
+}
+
+/// Sets the number of multiprocessors until the end of the scope.
+struct WithMultiprocessors {
+    explicit WithMultiprocessors(int n) { emulator::settings().multiprocessors = n; }
+    ~WithMultiprocessors() { emulator::settings().multiprocessors = before; }
+    const int before = emulator::settings().multiprocessors;
+};
+
+}  // namespace flashladder

@@ -1,0 +1,191 @@
+// What a thread may read and write: constants, parameters, its own variables, vectors and structs in device and shared memory.
+// And what is there before anyone has written: poison.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "device_array.h"
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+// ---- constants and parameters
+
+__constant__ const int primes[] = {2, 3, 5, 7, 11, 13, 17, 19};
+static const float halves[] = {0.5f, 0.25f, 0.125f};
+constexpr double thirds[] = {1.0 / 3, 2.0 / 3};
+
+__global__ void read_constants(int i, double* result) {
+    static const int local[] = {100, 200, 300};
+    const char* text = "flash";
+    result[0] = primes[i];
+    result[1] = halves[i % 3];
+    result[2] = thirds[i % 2];
+    result[3] = local[i % 3];
+    result[4] = text[i % 5];
+}
+
+TEST_CASE("memory: constants, wherever they are declared") {
+    for (int i = 0; i < 8; ++i) {
+        const DeviceArray<double> result(5);
+        launch_kernel(read_constants, {1, 1}, i, result.data());
+        CHECK(result.download() ==
+              std::vector<double>{double(primes[i]), halves[i % 3], thirds[i % 2], (i % 3 + 1) * 100.0, double("flash"[i % 5])});
+    }
+}
+
+struct Large {
+    int numbers[60];
+    char letter;
+    double number;
+    const int* pointer;
+};
+
+__global__ void read_parameters(Large by_value, const Large* pointed_to, int i, signed char small, double* result) {
+    by_value.numbers[i] += threadIdx.x;  // a copy of its own for each thread
+    result += 5 * threadIdx.x;
+    result[0] = by_value.numbers[i];
+    result[1] = by_value.letter;
+    result[2] = by_value.number * small;
+    result[3] = *by_value.pointer;
+    result[4] = pointed_to->numbers[i] + pointed_to->number;
+}
+
+TEST_CASE("memory: parameters, structs among them") {
+    const DeviceArray<int> pointee(std::vector<int>{-9});
+    Large large{{}, 'x', 2.5, pointee.data()};
+    std::iota(large.numbers, large.numbers + 60, 1000);
+    const DeviceArray<Large> device_large(std::vector<Large>{large});
+    const DeviceArray<double> result(5 * 40);
+    launch_kernel(read_parameters, {1, 40}, large, device_large.data(), 17, -3, result.data());
+    const std::vector<double> found = result.download();
+    for (int thread = 0; thread < 40; ++thread) {
+        const double expected[] = {1017.0 + thread, 'x', -7.5, -9, 1017 + 2.5};
+        for (int k = 0; k < 5; ++k) CHECK(found[5 * thread + k] == expected[k]);
+    }
+}
+
+// ---- private variables: pointers to them, arrays of them, recursion
+
+__device__ void bump(int* x, int by) { *x += by; }
+
+__device__ int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
+
+__global__ void use_private_memory(int* result) {
+    int numbers[20];
+    for (int i = 0; i < 20; ++i) numbers[i] = i * threadIdx.x;
+    __syncthreads();  // in between, others use theirs
+    for (int i = 0; i < 20; ++i) bump(&numbers[(i + threadIdx.x) % 20], i);
+    int sum = 0;
+    for (int i = 0; i < 20; ++i) sum += numbers[i];
+    result[threadIdx.x] = sum + fibonacci(threadIdx.x % 10);
+}
+
+TEST_CASE("memory: a thread's own variables") {
+    const DeviceArray<int> result(50);
+    launch_kernel(use_private_memory, {1, 50}, result.data());
+    const std::vector<int> found = result.download();
+    const int fibonacci_numbers[] = {0, 1, 1, 2, 3, 5, 8, 13, 21, 34};
+    for (int i = 0; i < 50; ++i) CHECK(found[i] == 190 * i + 190 + fibonacci_numbers[i % 10]);
+}
+
+// ---- vectors and structs
+
+/// There and back: device memory, shared memory, registers, and through copies without registers in between.
+template <class T>
+__global__ void move_vectors(const T* x, T* through_registers, T* through_shared) {
+    __shared__ T x_smem[64];
+    const int i = threadIdx.x;
+    const T value = x[i];
+    through_registers[i] = value;
+    x_smem[i] = x[i];
+    __syncthreads();
+    through_shared[i] = x_smem[63 - i];
+}
+
+struct Pair {
+    int a, b;
+};
+struct Record {
+    char tag;
+    Pair pair;  // 8 bytes at an address that is no multiple of 8: fine, its members' alignment counts
+    short shorts[2];
+    float3 point;
+};
+
+TEST_CASE_TEMPLATE("memory: vectors and structs", T, char, short, int, double, float2, float3, float4, int2, int3, int4,
+                   uint2, uint3, uint4, Pair, Record, Large) {
+    std::vector<T> x(64), reversed(64);
+    for (std::size_t i = 0; i < 64; ++i) {
+        std::memset(&x[i], int(i + 1), sizeof(T));
+        std::memset(&reversed[i], int(64 - i), sizeof(T));
+    }
+    const DeviceArray<T> x_device(x), through_registers(64), through_shared(64);
+    launch_kernel(move_vectors<T>, {1, 64}, x_device.data(), through_registers.data(), through_shared.data());
+    CHECK(std::memcmp(through_registers.download().data(), x.data(), 64 * sizeof(T)) == 0);
+    CHECK(std::memcmp(through_shared.download().data(), reversed.data(), 64 * sizeof(T)) == 0);
+}
+
+__global__ void use_odd_places(const Record* records, Pair* pairs, int* result) {
+    Record mine = records[threadIdx.x];
+    Pair* inside = &mine.pair;
+    bump(&inside->b, 1);
+    pairs[threadIdx.x] = *inside;
+    result[threadIdx.x] = inside->a + inside->b + mine.shorts[1] + int(mine.point.z);
+}
+
+TEST_CASE("memory: a struct needs no more alignment than its members") {
+    std::vector<Record> records(10);
+    for (int i = 0; i < 10; ++i) records[i] = {'r', {i, 2 * i}, {1, 2}, {1, 2, float(100 * i)}};
+    const DeviceArray<Record> records_device(records);
+    const DeviceArray<Pair> pairs(11);
+    const DeviceArray<int> result(10);
+    auto* behind_one_int = reinterpret_cast<Pair*>(reinterpret_cast<int*>(pairs.data()) + 1);
+    launch_kernel(use_odd_places, {1, 10}, records_device.data(), behind_one_int, result.data());
+    const std::vector<int> found = result.download();
+    for (int i = 0; i < 10; ++i) CHECK(found[i] == 103 * i + 3);
+}
+
+// ---- poison
+
+__global__ void count_nans(const float* x, int n, int* nans) {
+    int found = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) found += isnan(x[i]);
+    atomicAdd(nans, found);
+}
+
+TEST_CASE("memory: fresh device memory reads as NaN, when it was used before too") {
+    for (int time = 0; time < 3; ++time) {
+        const DeviceArray<float> x(1000);
+        const DeviceArray<int> nans(std::vector<int>{0});
+        launch_kernel(count_nans, {1, 64}, x.data(), 1000, nans.data());
+        CHECK(nans.download()[0] == 1000);
+        x.upload(std::vector<float>(1000, 1.0f));
+    }
+}
+
+/// Looks at memory behind the back of the emulator's checks: by themselves they let nobody read what is not written.
+[[gnu::noinline, gnu::no_sanitize_thread]] unsigned peek(const volatile unsigned* p) { return *p; }
+
+__global__ void look_at_unwritten_shared(int n, unsigned* others) {
+    __shared__ unsigned fixed[100];
+    auto* dynamic = dynamic_shared<unsigned>();
+    for (int i = 0; i < 100; ++i)
+        if (peek(&fixed[i]) != 0xFFFFFFFFu) atomicAdd(others, 1);
+    for (int i = 0; i < n; ++i)
+        if (peek(&dynamic[i]) != 0xFFFFFFFFu) atomicAdd(others, 1);
+    fixed[threadIdx.x] = dynamic[threadIdx.x] = 1;  // the next block must not see this
+}
+
+TEST_CASE("memory: a block's shared memory is poison when it begins, whatever the last one left") {
+    const DeviceArray<unsigned> others(std::vector<unsigned>{0});
+    launch_kernel(look_at_unwritten_shared, {20, 1, 3000 * sizeof(unsigned)}, 3000, others.data());
+    CHECK(others.download()[0] == 0);
+}
+
+}  // namespace
+}  // namespace flashladder

@@ -1,0 +1,352 @@
+// Accesses that a thread may not make: each is found, and told with kernel, block, thread, place and source line.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "device_array.h"
+#include "failure.h"
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+// One thread of one block fails, in a grid and a block of two dimensions.
+const LaunchConfig config{{2, 3}, {8, 4}};
+const std::string culprit_block = "(1, 2, 0) of (2, 3, 1)", culprit_thread = "(5, 3, 0) of (8, 4, 1)";
+
+__device__ bool is_culprit() {
+    return blockIdx.x == 1 && blockIdx.y == 2 && threadIdx.x == 5 && threadIdx.y == 3;
+}
+
+Expected expect(cudaError_t code, const char* kind, const char* kernel) {
+    return {code, kind, kernel, culprit_block, culprit_thread};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// ---- device memory
+
+template <class T>
+__global__ void read_one(const T* p, T* result, int* line) {
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *result = *p;
+}
+
+template <class T>
+__global__ void write_one(T* p, int* line) {
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *p = T();
+}
+
+__global__ void add_to_one(float* p, int* line) {
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    atomicAdd(p, 1.0f);
+}
+
+/// A read, a write and an atomic of the float at `p` fail alike. Returns what is said of the read.
+std::string check_place(float* p, cudaError_t code, const char* kind, const std::string& place) {
+    const DeviceArray<float> result(1);
+    Report report = check_failure(expect(code, kind, "write_one"), __FILE__,
+                                  [&](int* line) { launch_kernel(write_one<float>, config, p, line); });
+    CHECK(contains(report.words, "4-byte write"));
+    CHECK(contains(report.words, place));
+    report = check_failure(expect(code, kind, "add_to_one"), __FILE__,
+                           [&](int* line) { launch_kernel(add_to_one, config, p, line); });
+    CHECK(contains(report.words, place));
+    report = check_failure(expect(code, kind, "read_one"), __FILE__,
+                           [&](int* line) { launch_kernel(read_one<float>, config, p, result.data(), line); });
+    CHECK(contains(report.words, "4-byte read"));
+    CHECK(contains(report.words, place));
+    CHECK(std::isnan(result.download()[0]));  // the read came to nothing
+    return report.words;
+}
+
+TEST_CASE("failure: just past an allocation") {
+    const DeviceArray<float> x(100);
+    const std::string words = check_place(x.data() + 100, cudaErrorIllegalAddress, "out of bounds", "byte 400 of allocation");
+    CHECK(contains(words, "which has 400 bytes"));
+    CHECK(contains(words, "allocated at tests/emulator/device_array.h:"));
+}
+
+TEST_CASE("failure: half past an allocation") {
+    char* bytes = nullptr;
+    REQUIRE(cudaMalloc(&bytes, 10) == cudaSuccess);
+    check_place(reinterpret_cast<float*>(bytes + 8), cudaErrorIllegalAddress, "out of bounds", "byte 8 of allocation");
+    cudaFree(bytes);
+}
+
+TEST_CASE("failure: just before an allocation") {
+    const DeviceArray<float> x(100);
+    check_place(x.data() - 1, cudaErrorIllegalAddress, "out of bounds", "byte -4 of allocation");
+}
+
+TEST_CASE("failure: between two allocations") {
+    const DeviceArray<float> x(100), y(100);
+    const std::ptrdiff_t apart = y.data() - x.data();
+    REQUIRE(apart > 0);
+    check_place(x.data() + apart / 2, cudaErrorIllegalAddress, "out of bounds", "of allocation");
+    // No run over the end of one may land in the other: all of the space in between belongs to the first.
+    for (const std::ptrdiff_t i : {101l, apart / 3, apart - 65})
+        check_place(x.data() + i, cudaErrorIllegalAddress, "out of bounds", "which has 400 bytes");
+}
+
+TEST_CASE("failure: far outside") {
+    const DeviceArray<float> x(100);
+    check_place(x.data() + (std::size_t(100) << 30), cudaErrorIllegalAddress, "out of bounds", "no device allocation is near");
+    check_place(reinterpret_cast<float*>(0x7FFF'FFFF'FFFF'0000), cudaErrorIllegalAddress, "out of bounds",
+                "neither device nor shared memory");
+    check_place(reinterpret_cast<float*>(0xFFFF'FFFF'FFFF'FFF0), cudaErrorIllegalAddress, "out of bounds",
+                "neither device nor shared memory");
+}
+
+TEST_CASE("failure: use after free") {
+    float* x = nullptr;
+    REQUIRE(cudaMalloc(&x, 400) == cudaSuccess);
+    REQUIRE(cudaFree(x) == cudaSuccess);
+    check_place(x + 7, cudaErrorIllegalAddress, "use after free", "byte 28 of allocation");
+    CHECK(contains(check_place(x, cudaErrorIllegalAddress, "use after free", "allocation"), "was freed"));
+}
+
+TEST_CASE("failure: a null pointer") {
+    check_place(nullptr, cudaErrorIllegalAddress, "null pointer", "");
+    check_place(static_cast<float*>(nullptr) + 100, cudaErrorIllegalAddress, "null pointer", "");
+}
+
+TEST_CASE("failure: a pointer to the host's memory") {
+    std::vector<float> on_the_heap(100, 5.0f);
+    float on_the_stack = 5;
+    check_place(on_the_heap.data(), cudaErrorIllegalAddress, "out of bounds", "host's memory");
+    check_place(&on_the_stack, cudaErrorIllegalAddress, "out of bounds", "host's memory");
+    CHECK(on_the_heap[0] == 5);
+    CHECK(on_the_stack == 5);
+}
+
+// ---- alignment
+
+template <class T>
+__global__ void copy_one(const T* from, T* to, int* line) {
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *to = *from;
+}
+
+/// There is no value in a register that could be copied piece by piece: a load and a store.
+__global__ void load_vector(const float4* p, float* result, int* line) {
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    const float4 v = *p;
+    *result = v.x + v.y + v.z + v.w;
+}
+__global__ void store_vector(float4* p, float x, int* line) {
+    if (!is_culprit()) return;
+    const float4 v = make_float4(x, 2 * x, 3 * x, 4 * x);
+    *line = __LINE__ + 1;
+    *p = v;
+}
+
+/// `p` is misaligned for T, to read and to write; other_than_T is where it is not.
+template <class T>
+void check_misaligned(void* p, void* aligned) {
+    const std::string size = std::to_string(sizeof(T));
+    const DeviceArray<T> result(1);
+    Report report = check_failure(
+        expect(cudaErrorMisalignedAddress, "misaligned", "write_one"), __FILE__,
+        [&](int* line) { launch_kernel(write_one<T>, config, static_cast<T*>(p), line); });
+    CHECK(contains(report.words, size + "-byte write"));
+    report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "read_one"), __FILE__, [&](int* line) {
+        launch_kernel(read_one<T>, config, static_cast<T*>(p), result.data(), line);
+    });
+    CHECK(contains(report.words, size + "-byte read"));
+    report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "copy_one"), __FILE__, [&](int* line) {
+        launch_kernel(copy_one<T>, config, static_cast<T*>(p), static_cast<T*>(aligned), line);
+    });
+    CHECK(contains(report.words, size + "-byte read"));
+    report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "copy_one"), __FILE__, [&](int* line) {
+        launch_kernel(copy_one<T>, config, static_cast<T*>(aligned), static_cast<T*>(p), line);
+    });
+    CHECK(contains(report.words, size + "-byte write"));
+}
+
+TEST_CASE("failure: misaligned") {
+    const DeviceArray<char> x(100);
+    check_misaligned<short>(x.data() + 1, x.data());
+    check_misaligned<float>(x.data() + 2, x.data());
+    check_misaligned<float>(x.data() + 5, x.data());
+    check_misaligned<double>(x.data() + 4, x.data());
+    check_misaligned<float2>(x.data() + 12, x.data());
+    check_misaligned<float4>(x.data() + 4, x.data());
+    check_misaligned<float4>(x.data() + 24, x.data());
+    check_misaligned<int4>(x.data() + 8, x.data());
+    auto* odd = reinterpret_cast<float*>(x.data() + 6);
+    check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "add_to_one"), __FILE__,
+                  [&](int* line) { launch_kernel(add_to_one, config, odd, line); });
+}
+
+TEST_CASE("failure: misaligned float4, by way of registers") {
+    const DeviceArray<float> x(std::vector<float>(100, 1.0f)), result(1);
+    auto* p = reinterpret_cast<float4*>(x.data() + 2);
+    Report report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "load_vector"), __FILE__,
+                                  [&](int* line) { launch_kernel(load_vector, config, p, result.data(), line); });
+    CHECK(contains(report.words, "16-byte read"));
+    report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "store_vector"), __FILE__,
+                           [&](int* line) { launch_kernel(store_vector, config, p, 1, line); });
+    CHECK(contains(report.words, "16-byte write"));
+}
+
+// ---- vectors between device and shared memory
+
+/// Element `first` of one is where a vector is read, of the other where it is written.
+__global__ void copy_to_shared(const float* from, int first, int first_shared, int* line) {
+    auto* shared = dynamic_shared<float>();
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *reinterpret_cast<float4*>(&shared[first_shared]) = *reinterpret_cast<const float4*>(&from[first]);
+}
+__global__ void copy_from_shared(float* to, int first, int first_shared, int* line) {
+    auto* shared = dynamic_shared<float>();
+    for (int i = 0; i < 16; ++i) shared[i] = i;
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *reinterpret_cast<float4*>(&to[first]) = *reinterpret_cast<const float4*>(&shared[first_shared]);
+}
+
+TEST_CASE("failure: a float4 on its way to or from shared memory") {
+    struct Case {
+        int first, first_shared;
+        cudaError_t code;
+        const char *kind, *to_shared, *from_shared;
+    };
+    const Case cases[] = {
+        {2, 4, cudaErrorMisalignedAddress, "misaligned", "16-byte read", "16-byte write"},
+        {4, 3, cudaErrorMisalignedAddress, "misaligned", "16-byte write", "16-byte read"},
+        {16, 4, cudaErrorIllegalAddress, "out of bounds", "16-byte read", "16-byte write"},
+        {4, 16, cudaErrorIllegalAddress, "out of bounds", "16-byte write", "16-byte read"},
+    };
+    for (const Case& c : cases) {
+        CAPTURE(c.first);
+        CAPTURE(c.first_shared);
+        const DeviceArray<float> x(std::vector<float>(18, 1.0f));  // 4 1/2 vectors
+        const LaunchConfig with_shared{config.grid, config.block, 18 * sizeof(float)};
+        const Report in = check_failure(expect(c.code, c.kind, "copy_to_shared"), __FILE__, [&](int* line) {
+            launch_kernel(copy_to_shared, with_shared, x.data(), c.first, c.first_shared, line);
+        });
+        CHECK(contains(in.words, c.to_shared));
+        const Report out = check_failure(expect(c.code, c.kind, "copy_from_shared"), __FILE__, [&](int* line) {
+            launch_kernel(copy_from_shared, with_shared, x.data(), c.first, c.first_shared, line);
+        });
+        CHECK(contains(out.words, c.from_shared));
+    }
+}
+
+// ---- shared memory
+
+__global__ void write_dynamic(int i, int* line) {
+    auto* shared = dynamic_shared<float>();
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    shared[i] = 1;
+}
+
+TEST_CASE("failure: past the dynamic shared memory, and before it") {
+    const int near_end = int(config.block.x), far = 50000;
+    for (const int n : {0, 1, 100})
+        for (const int i : {n, n + near_end, n + far, -1, -200}) {
+            CAPTURE(n);
+            CAPTURE(i);
+            const Report report = check_failure(expect(cudaErrorIllegalAddress, "out of bounds", "write_dynamic"), __FILE__,
+                                                [&](int* line) {
+                                                    launch_kernel(write_dynamic, {config.grid, config.block, n * sizeof(float)},
+                                                                  i, line);
+                                                });
+            CHECK(contains(report.words, "byte " + std::to_string(4 * i) + " of the block's " + std::to_string(4 * n) +
+                                             " bytes of dynamic shared memory"));
+        }
+}
+
+__global__ void read_dynamic(int i, float* result, int* line) {
+    auto* shared = dynamic_shared<float>();
+    if (threadIdx.x != 0 || threadIdx.y != 2) shared[threadIdx.y * blockDim.x + threadIdx.x] = 1;  // all but number 16
+    __syncthreads();
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *result = shared[i];
+}
+
+__global__ void read_static(int i, float* result, int* line) {
+    __shared__ float shared[32];
+    if (threadIdx.x != 0 || threadIdx.y != 2) shared[threadIdx.y * blockDim.x + threadIdx.x] = 1;
+    __syncthreads();
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    *result = shared[i];
+}
+
+TEST_CASE("failure: shared memory that nobody has written") {
+    const DeviceArray<float> result(1);
+    const LaunchConfig with_shared{config.grid, config.block, 33 * sizeof(float)};
+    for (const int i : {16, 32}) {
+        const Report report =
+            check_failure(expect(cudaErrorLaunchFailure, "uninitialised shared memory", "read_dynamic"), __FILE__,
+                          [&](int* line) { launch_kernel(read_dynamic, with_shared, i, result.data(), line); });
+        CHECK(contains(report.words, "byte " + std::to_string(4 * i) + " of the block's 132 bytes of dynamic"));
+    }
+    const Report report =
+        check_failure(expect(cudaErrorLaunchFailure, "uninitialised shared memory", "read_static"), __FILE__,
+                      [&](int* line) { launch_kernel(read_static, config, 16, result.data(), line); });
+    CHECK(contains(report.words, "static shared memory"));
+    CHECK(contains(report.words, "4-byte read"));
+    const DeviceArray<int> line(1);
+    CHECK_NOTHROW(launch_kernel(read_dynamic, with_shared, 15, result.data(), line.data()));
+    CHECK_NOTHROW(launch_kernel(read_static, config, 17, result.data(), line.data()));
+}
+
+__global__ void read_half_written(float* result, int* line) {
+    auto* shared = dynamic_shared<float>();
+    shared[0] = 1;
+    *line = __LINE__ + 1;
+    *result = reinterpret_cast<double*>(shared)[0];
+}
+
+TEST_CASE("failure: shared memory of which a part is not written") {
+    const DeviceArray<float> result(1);
+    check_failure({cudaErrorLaunchFailure, "uninitialised shared memory", "read_half_written", "", ""}, __FILE__,
+                  [&](int* line) { launch_kernel(read_half_written, {2, 1, 8}, result.data(), line); });
+}
+
+__global__ void read_leftovers(int* line) {
+    __shared__ int fixed[1];
+    auto* shared = dynamic_shared<int>();
+    if (blockIdx.x == 0) {
+        fixed[0] = shared[0] = 1;
+    } else {
+        *line = __LINE__ + 1;
+        shared[1] = shared[0] + fixed[0];
+    }
+}
+
+TEST_CASE("failure: what another block left in shared memory") {
+    const WithMultiprocessors restore(1);
+    check_failure({cudaErrorLaunchFailure, "uninitialised shared memory", "read_leftovers", "(1, 0, 0) of (2, 1, 1)", ""},
+                  __FILE__, [&](int* line) { launch_kernel(read_leftovers, {2, 1, 8}, line); });
+}
+
+// ---- what the checks must not mistake for a failure
+
+TEST_CASE("failure: none, at the edges of what is allowed") {
+    const DeviceArray<float> x(100), result(1);
+    const DeviceArray<int> line(1);
+    for (const int i : {0, 99}) {
+        CHECK_NOTHROW(launch_kernel(write_one<float>, config, x.data() + i, line.data()));
+        CHECK_NOTHROW(launch_kernel(read_one<float>, config, x.data() + i, result.data(), line.data()));
+        CHECK_NOTHROW(launch_kernel(add_to_one, config, x.data() + i, line.data()));
+        CHECK_NOTHROW(launch_kernel(write_dynamic, {config.grid, config.block, 400}, i, line.data()));
+    }
+    CHECK_NOTHROW(launch_kernel(write_one<float4>, config, reinterpret_cast<float4*>(x.data() + 96), line.data()));
+}
+
+}  // namespace
+}  // namespace flashladder

@@ -1,0 +1,117 @@
+// The order in which blocks and threads run: drawn from the seed, and from nothing else.
+#include <doctest/doctest.h>
+
+#include <set>
+#include <vector>
+
+#include "../test_seed.h"
+#include "device_array.h"
+#include "failure.h"
+#include "launch.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int blocks = 6, threads = 40, passes = 3, events = blocks * threads * passes;
+
+/// Notes who came when: before, between and behind barriers of both kinds.
+__global__ void note_order(int* next, int* log) {
+    const int self = blockIdx.x * blockDim.x + threadIdx.x;
+    log[atomicAdd(next, 1)] = self;
+    __syncthreads();
+    log[atomicAdd(next, 1)] = self;
+    __syncwarp();
+    log[atomicAdd(next, 1)] = self;
+}
+
+std::vector<int> order_of_a_launch() {
+    const DeviceArray<int> next(std::vector<int>{0}), log(events);
+    launch_kernel(note_order, {blocks, threads}, next.data(), log.data());
+    return log.download();
+}
+
+TEST_CASE("order: the same seed gives the same") {
+    emulator::reseed(test_seed());
+    const std::vector<int> first = order_of_a_launch();
+    const std::vector<int> second = order_of_a_launch();
+    emulator::reseed(test_seed());
+    CHECK(order_of_a_launch() == first);
+    CHECK(order_of_a_launch() == second);
+    CHECK(first != second);  // a later launch runs in another order
+}
+
+TEST_CASE("order: each seed gives another") {
+    std::set<std::vector<int>> orders;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        emulator::reseed(test_seed() + seed);
+        orders.insert(order_of_a_launch());
+    }
+    CHECK(orders.size() == 10);
+}
+
+TEST_CASE("order: any thread may be the first, any block, and the other way round") {
+    std::set<int> first_threads, first_warps;
+    std::set<bool> in_block_order, in_thread_order;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        emulator::reseed(test_seed() + seed);
+        const std::vector<int> order = order_of_a_launch();
+        std::vector<int> when(blocks * threads, -1);
+        for (int i = 0; i < events; ++i)
+            if (when[order[i]] < 0) when[order[i]] = i;
+        first_threads.insert(order[0] % threads);
+        first_warps.insert(order[0] % threads / 32);
+        in_block_order.insert(when[0] < when[threads]);
+        in_thread_order.insert(when[1] < when[2]);
+    }
+    CHECK(first_threads.size() > 20);  // of 40, in 100 draws
+    CHECK(first_warps.size() == 2);
+    CHECK(in_block_order.size() == 2);
+    CHECK(in_thread_order.size() == 2);
+}
+
+TEST_CASE("order: blocks come in between each other, and a block's slices differ in length") {
+    int switches = 0, others_before_end = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        emulator::reseed(test_seed() + seed);
+        const std::vector<int> order = order_of_a_launch();
+        for (int i = 1; i < events; ++i) switches += order[i] / threads != order[i - 1] / threads;
+        std::vector<int> seen(blocks);
+        for (const int self : order) {
+            ++seen[self / threads];
+            for (int b = 0; b < blocks; ++b)
+                others_before_end += b != self / threads && seen[b] > 0 && seen[b] < threads * passes;
+        }
+    }
+    CHECK(switches > 20 * blocks);  // with one block after the other: blocks - 1 a launch
+    CHECK(others_before_end > 0);
+}
+
+TEST_CASE("order: the number of multiprocessors decides how many blocks are mixed") {
+    const WithMultiprocessors restore(1);
+    const std::vector<int> order = order_of_a_launch();
+    int switches = 0;
+    for (int i = 1; i < events; ++i) switches += order[i] / threads != order[i - 1] / threads;
+    CHECK(switches == blocks - 1);
+}
+
+/// The sum of random-looking floats: its last digits tell the order of the additions.
+__global__ void add_up(float* sum) { atomicAdd(sum, 1.0f / (1 + threadIdx.x + blockIdx.x * blockDim.x)); }
+
+TEST_CASE("order: so results that depend on it can be repeated") {
+    std::set<float> sums;
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        float results[2];
+        for (float& result : results) {
+            emulator::reseed(test_seed() + seed);
+            const DeviceArray<float> sum(std::vector<float>{0});
+            launch_kernel(add_up, {8, 64}, sum.data());
+            result = sum.download()[0];
+        }
+        CHECK(results[0] == results[1]);
+        sums.insert(results[0]);
+    }
+    CHECK(sums.size() > 1);
+}
+
+}  // namespace
+}  // namespace flashladder

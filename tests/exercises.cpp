@@ -1,0 +1,113 @@
+// Markers in solutions, starters, hints, and the mutants' replacements.
+#include "exercises.h"
+
+#include <doctest/doctest.h>
+
+#include "files.h"
+
+#include <filesystem>
+#include <unistd.h>
+
+namespace flashladder {
+namespace {
+
+const std::string solution =
+    "before\n"
+    "    // EXERCISE 5.1 Do this,\n"
+    "    // and that.\n"
+    "    // STARTER int x = 0;\n"
+    "    // STARTER use(x);\n"
+    "    // why it is so\n"
+    "    int x = 1;\n"
+    "    // END 5.1\n"
+    "between\n"
+    "// EXERCISE 5.2 Sum.\n"
+    "// STARTER\n"
+    "sum();\n"
+    "// END 5.2\n"
+    "after\n";
+
+std::string message(const std::string& text) {
+    try {
+        exercises(text);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_CASE("exercises are found, with their whole statements") {
+    const auto found = exercises(solution);
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].id == "5.1");
+    CHECK(found[0].statement == "Do this, and that.");
+    CHECK(found[1].statement == "Sum.");
+}
+
+TEST_CASE("a starter has the starter lines, the statement, and nothing of the solution") {
+    CHECK(make_starter(solution, "all") ==
+          "before\n"
+          "    // EXERCISE 5.1 Do this,\n"
+          "    // and that.\n"
+          "    // TODO: your code, instead of this.\n"
+          "    int x = 0;\n"
+          "    use(x);\n"
+          "    // END 5.1\n"
+          "between\n"
+          "// EXERCISE 5.2 Sum.\n"
+          "// TODO: your code, instead of this.\n"
+          "// END 5.2\n"
+          "after\n");
+}
+
+TEST_CASE("with one exercise open, the others are solved and unmarked") {
+    CHECK(make_starter(solution, "5.2") ==
+          "before\n"
+          "    // why it is so\n"
+          "    int x = 1;\n"
+          "between\n"
+          "// EXERCISE 5.2 Sum.\n"
+          "// TODO: your code, instead of this.\n"
+          "// END 5.2\n"
+          "after\n");
+    CHECK_THROWS_WITH(make_starter(solution, "5.3"), "there is no exercise 5.3");
+}
+
+TEST_CASE("markers that do not match are named with their line") {
+    CHECK(message("// EXERCISE 1.1 a\n// STARTER\n") == "EXERCISE 1.1 has no END");
+    CHECK(message("x\n// END 1.1\n") == "line 2: END 1.1 closes no exercise");
+    CHECK(message("// EXERCISE 1.1 a\n// STARTER\n// END 1.2\n") == "line 3: END 1.2 closes no exercise");
+    CHECK(message("// EXERCISE 1.1 a\n// EXERCISE 1.2 b\n") == "line 2: EXERCISE inside EXERCISE 1.1");
+    CHECK(message("// EXERCISE 1.1\n") == "line 1: EXERCISE without a statement");
+    CHECK(message("// EXERCISE 1.1 a\nx\n// END 1.1\n") == "line 3: EXERCISE 1.1 has no STARTER");
+    CHECK(message("// EXERCISES are words here\n").empty());
+}
+
+TEST_CASE("a mutant replaces what occurs once, and nothing else") {
+    CHECK(replace_once("a b c", "b", "x") == "a x c");
+    CHECK_THROWS_WITH(replace_once("a b b", "b", "x"), "found more than once: b");
+    CHECK_THROWS_WITH(replace_once("a", "b", "x"), "not found: b");
+    CHECK_THROWS(replace_once("a", "", "x"));
+}
+
+TEST_CASE("a hint is the body of its section") {
+    const std::string hints = "# Hints\n\n## 1.1 One\n\nfirst\nsecond\n\n## 1.10 Ten\nten\n";
+    CHECK(hint(hints, "1.1") == "first\nsecond");
+    CHECK(hint(hints, "1.10") == "ten");
+    CHECK(hint(hints, "1.2").empty());
+}
+
+TEST_CASE("files: written whole, read back, errors name the file") {
+    const auto folder = std::filesystem::temp_directory_path() / ("flashladder-" + std::to_string(getpid()));
+    const std::string path = (folder / "deep" / "file").string();
+    write_file(path, "text");
+    CHECK(read_file(path) == "text");
+    const auto time = std::filesystem::last_write_time(path);
+    write_file(path, "text");
+    CHECK(std::filesystem::last_write_time(path) == time);
+    std::filesystem::remove_all(folder);
+    CHECK_THROWS_WITH(read_file(path), (path + " cannot be read").c_str());
+}
+
+}  // namespace
+}  // namespace flashladder
