@@ -5,8 +5,9 @@
 
 add_library(flashladder_options INTERFACE)
 set(host_warnings -Wall -Wextra -Werror)
+# Reports name files from the project's folder on, whichever folder is built in.
 target_compile_options(flashladder_options INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>")
+  "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=;-ffile-prefix-map=${CMAKE_BINARY_DIR}=.>")
 
 # Options of kernels are those of a library, so that they come after -Wall.
 add_library(kernel_options INTERFACE)

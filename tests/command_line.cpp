@@ -134,7 +134,7 @@ TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
     CHECK(result.status == 1);
     CHECK(result.says("out of bounds: 4-byte write"));
     CHECK(result.says("kernel     minimal_flash"));
-    CHECK(result.says("chapters/01-minimal-flash/attention.cu:"));
+    CHECK(result.says("source     chapters/01-minimal-flash/attention.cu:"));
 }
 
 TEST_CASE("the results go to a file, and to one that cannot be written not silently") {

@@ -1,7 +1,7 @@
 # Copies the project to TO and builds it there, so that the command-line tests can solve, break and reset chapters without
 # touching a learner's files. Kept between runs: the second time there is little to do.
 #   cmake -D FROM=... -D TO=... -D COMPILER=... -D FETCHED=... -P copy_project.cmake
-foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json README.md)
+foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json)
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
 execute_process(

@@ -68,10 +68,9 @@ Outcome run_tests(const std::string& target, const std::string& filter, const Te
     const fs::path report = build_folder() / (target + "-report.json");
     Outcome outcome{0, nlohmann::json::array(), build_folder() / (target + "-test.log")};
     fs::remove(report);
-    std::string command = fmt::format("cd {} && timeout {} {} {} --report={} --seeds={}", quoted(project_root()),
+    const std::string command = fmt::format("cd {} && timeout {} {} {} --report={} --seeds={} --seed={}", quoted(project_root()),
                                       time_limit_seconds, quoted((build_folder() / "bin" / target).string()), filter,
-                                      quoted(report.string()), options.seeds);
-    if (options.seed) command += fmt::format(" --seed={}", *options.seed);
+                                      quoted(report.string()), options.seeds, options.seed);
     outcome.status = run_logged(command, outcome.log);
     if (fs::exists(report)) outcome.cases = nlohmann::json::parse(read_file(report.string()), nullptr, false);
     return outcome;
@@ -185,7 +184,10 @@ int test_chapter(const Chapter& chapter, const TestOptions& options) {
         if (options.verbose) fmt::print("{}", read_file(outcome.log.string()));
         const int failures = outcome.cases.is_array() ? print_cases(outcome, file) : 0;
         if (failures == 0 && outcome.status != 0) print_crash(outcome);
-        if (outcome.status != 0) return 1;
+        if (outcome.status != 0) {
+            fmt::print("\nseed {}: --seed {} repeats this run\n", options.seed, options.seed);
+            return 1;
+        }
     }
     fmt::print("\nall green\n");
     return 0;

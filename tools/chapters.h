@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +24,7 @@ Chapter find_chapter(const std::string& name);
 
 struct TestOptions {
     bool solution = false;
-    std::optional<std::uint64_t> seed;
+    std::uint64_t seed = 1;
     int seeds = 1;
     bool verbose = false;
 };

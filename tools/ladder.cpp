@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <optional>
 #include <random>
 
 #include "chapters.h"
@@ -53,9 +54,8 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     try {
-        run.seed = chosen_seed(seed);
+        run.seed = test.seed = chosen_seed(seed);
         run.timing = !no_timing;
-        test.seed = seed;
         if (*list_verb) return list_chapters();
         if (*test_verb) return test_chapter(find_chapter(chapter), test);
         if (*hint_verb) return show_hint(exercise);
