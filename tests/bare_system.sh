@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Proves, as a stranger would find out, that ./ladder sets up a bare Debian 12: for maintainers, as root; ctest does not run it.
+# Proves that ./ladder and ./ladder test work on a bare Debian 12. For maintainers, as root; ctest does not run it.
 #   tests/bare_system.sh [--work-tree] [--mirror URL] [FOLDER]
-# FOLDER takes the system (0.5 GB at first, 1.5 GB at the end) and is kept; without one a temporary folder is used and removed.
+# The system goes to FOLDER (1.2 GB), which is kept, or to a temporary folder, which is removed.
 # --work-tree tests the files as they are here instead of the commit HEAD; URL is by default the one that apt uses here.
 set -euo pipefail
 
@@ -21,10 +21,14 @@ root=$(realpath "$(dirname "$0")/..")
 [[ $mirror ]] || { echo "bare_system: apt has no Debian 12 source here: name one with --mirror" >&2; exit 1; }
 
 temporary=''
-if [[ -z $system ]]; then system=$(mktemp -d /var/tmp/bare_system.XXXXXX); temporary=$system; fi
+[[ $system ]] || temporary=$(mktemp -d /var/tmp/bare_system.XXXXXX) system=$temporary
 clean_up() {
+    local folder process
+    for process in /proc/[0-9]*; do  # interrupted: what still runs in there would go on writing
+        if [[ $(readlink "$process/root") == "$system" ]]; then kill -KILL "${process#/proc/}"; fi
+    done
     for folder in dev proc; do
-        if mountpoint -q "$system/$folder"; then umount "$system/$folder"; fi
+        if mountpoint -q "$system/$folder"; then umount --lazy "$system/$folder"; fi
     done
     # One file system only: should a mount be left, its files are not ours to remove.
     if [[ $temporary ]]; then rm -rf --one-file-system "$temporary"; fi
@@ -46,13 +50,11 @@ timed() {  # timed NAME COMMAND: its output goes to the terminal and to $system/
     [[ $status == 0 ]] || fail "$2 ended with $status"
 }
 
-if [[ ! -x $system/bin/bash ]]; then
-    debootstrap --variant=minbase --include=git,ca-certificates bookworm "$system" "$mirror" >/dev/null
-fi
+[[ -z $(ls -A "$system" 2>/dev/null) ]] || fail "$system is not empty, so it may not be bare"
+debootstrap --variant=minbase --include=git,ca-certificates bookworm "$system" "$mirror" >/dev/null
 cp /etc/resolv.conf /etc/hosts "$system/etc"
 mount -t proc proc "$system/proc"
 mount --bind /dev "$system/dev"
-rm -rf "$system/root/flash ladder"
 if [[ $source_of == commit ]]; then
     git clone --quiet "$root" "$system/root/flash ladder"
 else

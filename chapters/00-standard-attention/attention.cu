@@ -3,7 +3,7 @@
 // Idea      three kernels, one a step; the two matrix products with 16 x 16 tiles in shared memory
 // Cost      S and P, N_q x N_k for every head, are written to device memory and read back: Theta(N d + N^2) bytes
 // Source    "standard attention" in FlashAttention (Dao et al., 2022), its Algorithm 0
-// Supports  float; d 32, 64, 96, 128; any N_q and N_k; up to 65535 heads over all batches
+// Supports  float; d 32, 64, 96, 128; any N_q; N_k up to 2^20 - 16; up to 65535 heads over all batches
 #include "harness/stage.h"
 #include "launch.h"
 
@@ -25,14 +25,14 @@ __global__ void multiply(const float* A, const float* B, float* C, int M, int N,
     B += head * N * K;
     C += head * M * N;
     const int tx = threadIdx.x, ty = threadIdx.y;
-    const int row = blockIdx.y * tile + ty, column = blockIdx.x * tile + tx;
+    const int row = blockIdx.x * tile + ty, column = blockIdx.y * tile + tx;
 
     float sum = 0;
     for (int k0 = 0; k0 < K; k0 += tile) {
         // Neighbouring threads (tx) read neighbouring addresses. Outside the matrices a tile holds zeros: they add nothing.
         A_smem[ty][tx] = row < M && k0 + tx < K ? A[std::size_t(row) * K + k0 + tx] : 0;
         if constexpr (B_is_transposed) {
-            const int n = blockIdx.x * tile + ty;
+            const int n = blockIdx.y * tile + ty;
             B_smem[tx][ty] = n < N && k0 + tx < K ? B[std::size_t(n) * K + k0 + tx] : 0;
         } else {
             B_smem[ty][tx] = k0 + ty < K && column < N ? B[std::size_t(k0 + ty) * N + column] : 0;
@@ -76,8 +76,11 @@ __global__ void softmax(float* S, std::size_t rows, int N_k) {
     for (int j = lane; j < N_k; j += warp) S[j] /= l;
 }
 
-const Support supports{
-    .stage = "00-standard-attention", .head_dims = {32, 64, 96, 128}, .max_batch_heads = 65535};  // gridDim.z
+constexpr int max_grid_yz = 65535;
+const Support supports{.stage = "00-standard-attention",
+                       .head_dims = {32, 64, 96, 128},
+                       .max_batch_heads = max_grid_yz,
+                       .max_n_k = max_grid_yz * tile};
 
 /// S for all heads at once: this is the memory that FlashAttention does without.
 std::size_t scratch_bytes(const AttentionShape& s) {
@@ -98,11 +101,11 @@ void launch(const ForwardArgs& args) {
     const std::size_t rows = std::size_t(batch_heads) * N_q;
 
     const dim3 threads(tile, tile);
-    launch_kernel(multiply<true>, {{tiles(N_k), tiles(N_q), batch_heads}, threads, 0, args.stream}, Q, K, S, N_q, N_k, d,
+    launch_kernel(multiply<true>, {{tiles(N_q), tiles(N_k), batch_heads}, threads, 0, args.stream}, Q, K, S, N_q, N_k, d,
                   args.scale);
     launch_kernel(softmax, {unsigned((rows + rows_a_block - 1) / rows_a_block), dim3(warp, rows_a_block), 0, args.stream}, S,
                   rows, N_k);
-    launch_kernel(multiply<false>, {{tiles(d), tiles(N_q), batch_heads}, threads, 0, args.stream}, S, V, O, N_q, d, N_k, 1.0f);
+    launch_kernel(multiply<false>, {{tiles(N_q), tiles(d), batch_heads}, threads, 0, args.stream}, S, V, O, N_q, d, N_k, 1.0f);
 }
 
 const Registration registration({supports, launch, scratch_bytes});

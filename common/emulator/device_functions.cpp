@@ -27,10 +27,13 @@ std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int oper
     static constexpr const char* names[] = {"__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
     const char* name = names[static_cast<int>(kind)];
     if (width <= 0 || width > warp_size || (width & (width - 1)) != 0)
-        fail(cudaErrorLaunchFailure, fmt::format("{} with width {}, which is no power of two up to 32", name, width), where);
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong width: {} with width {}, which is no power of two up to 32", name, width);
+        });
     const Exchange& all = exchange(name, mask, value, where);
     const int lane = static_cast<int>(current->lane());
     const int group = lane & ~(width - 1);
+    operand &= warp_size - 1;  // the hardware looks at five bits
     int source = lane;
     switch (kind) {
         case Shuffle::indexed: source = group + (operand & (width - 1)); break;
@@ -38,16 +41,19 @@ std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int oper
         case Shuffle::down: source = lane + operand >= group + width ? lane : lane + operand; break;
         case Shuffle::exclusive_or: source = (lane ^ operand) >= group + width ? lane : lane ^ operand; break;
     }
-    if (source < 0 || source >= warp_size || !(all.lanes >> source & 1))
-        fail(cudaErrorLaunchFailure, fmt::format("lane {} reads lane {} through {}, but that lane takes no part (lanes {:#010x})",
-                                                 lane, source, name, all.lanes), where);
+    if (!(all.lanes >> source & 1))
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format(
+                "missing lane: lane {} reads lane {} through {}, but that lane takes no part (lanes {:#010x})", lane,
+                source, name, all.lanes);
+        });
     return all.values[static_cast<std::size_t>(source)];
 }
 
-void sleep() { yield(); }
+void sleep(const Where& where) { yield(where); }
 
-long long clock() {
-    yield();  // who looks at the clock may be waiting
+long long clock(const Where& where) {
+    yield(where);  // who looks at the clock may be waiting
     return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 

@@ -2,6 +2,9 @@
 // The extra last parameter of many functions is never passed: it tells reports the line of the call.
 #pragma once
 
+#include <math.h>  // with these two, abs, exp and their kin take a float without std:: too, as in CUDA
+#include <stdlib.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -44,8 +47,9 @@ void synchronize_warp(unsigned mask, const Where& where);
 unsigned vote(const char* name, unsigned mask, bool predicate, const Where& where);  // the lanes that say yes
 unsigned active_lanes();
 void atomic_access(const void* address, std::size_t bytes, const Where& where);
-void sleep();
-long long clock();
+void made_progress();  // so what waits does not wait in vain
+void sleep(const Where& where);
+long long clock(const Where& where);
 
 enum class Shuffle { indexed, up, down, exclusive_or };
 /// The value of the lane that `kind` names, counted within groups of `width` lanes; the caller's own where there is none.
@@ -65,8 +69,9 @@ inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, c
 template <class T, class F>
 inline T atomic_update(T* address, F change, const Where& where) {
     atomic_access(address, sizeof(T), where);
-    const T old = *address;
-    *address = change(old);
+    const T old = *address, now = change(old);
+    *address = now;
+    if (std::memcmp(&old, &now, sizeof(T)) != 0) made_progress();
     return old;
 }
 
@@ -194,5 +199,5 @@ inline T __ldg(const T* p) {
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 
-inline long long clock64() { return emulator::clock(); }
-inline void __nanosleep(unsigned) { emulator::sleep(); }
+inline long long clock64(emulator::Where where = emulator::Where::current()) { return emulator::clock(where); }
+inline void __nanosleep(unsigned, emulator::Where where = emulator::Where::current()) { emulator::sleep(where); }

@@ -15,39 +15,57 @@ namespace {
 
 enum class Access { read, write };
 
-[[gnu::cold, noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
-                                    const std::string& place, const void* pc) {
-    fail_at(code, fmt::format("{}: {}-byte {} at {:#x}: {}", kind, n, access == Access::read ? "read" : "write", address, place),
-            pc);
+template <class Words>
+[[noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
+                         const void* pc, Words place) {
+    fail(code, Place(pc), [&] {
+        return fmt::format("{}: {}-byte {} at {:#x}: {}", kind, n, access == Access::read ? "read" : "write", address,
+                           place());
+    });
 }
 
-std::string shared_place(const SharedWindow& window, std::uintptr_t address, const char* kind) {
-    return fmt::format("byte {} of the block's {} bytes of {} shared memory",
-                       static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, kind);
+[[gnu::cold, noreturn]] void refuse_misaligned(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
+    refuse(cudaErrorMisalignedAddress, "misaligned", address, n, access, pc,
+           [n] { return fmt::format("not a multiple of {}", n); });
+}
+
+[[gnu::cold, noreturn]] void refuse_shared(int code, const char* kind, const SharedWindow& window, const char* which,
+                                           std::uintptr_t address, std::size_t n, Access access, const void* pc) {
+    refuse(code, kind, address, n, access, pc, [&] {
+        return fmt::format("byte {} of the block's {} bytes of {} shared memory{}",
+                           static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, which,
+                           code == cudaErrorLaunchFailure ? ", which no thread of the block has written" : "");
+    });
+}
+
+[[gnu::cold, noreturn]] void refuse_device(const Allocation* allocation, std::uintptr_t address, std::size_t n,
+                                           Access access, const void* pc) {
+    refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", address, n,
+           access, pc, [address] { return DeviceMemory::instance().describe(address); });
 }
 
 [[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
-    if (is_private_or_constant(address)) return;
+    if (reporting || is_private_or_constant(address)) return;
     const SharedWindow& window = current->block->dynamic_shared;
     // The pages around the window belong to shared memory too: a run over its end lands there.
     constexpr std::uintptr_t near = 256 * 1024;
     if (address - window.begin + near < near + 2 * near)
-        refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, shared_place(window, address, "dynamic"), pc);
-    refuse(cudaErrorIllegalAddress, address < 4096 ? "null pointer" : "out of bounds", address, n, access,
-           "neither device nor shared memory; a pointer into the host's memory, or a wild one", pc);
+        refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, "dynamic", address, n, access, pc);
+    refuse(cudaErrorIllegalAddress, address < 4096 ? "null pointer" : "out of bounds", address, n, access, pc,
+           [] { return "neither device nor shared memory; a pointer into the host's memory, or a wild one"; });
 }
 
 template <std::size_t n, Access access>
-[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const char* kind, const void* pc) {
+[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const char* which,
+                                                const void* pc) {
     static constexpr std::array<std::uint8_t, 16> all_written = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
-        refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, shared_place(window, address, kind), pc);
+        refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, which, address, n, access, pc);
     if constexpr (access == Access::write)
         std::memcpy(window.written + offset, all_written.data(), n);
     else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
-        refuse(cudaErrorLaunchFailure, "uninitialised shared memory", address, n, access,
-               shared_place(window, address, kind) + ", which no thread of the block has written", pc);
+        refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
 }
 
 template <std::size_t n, Access access>
@@ -55,8 +73,7 @@ template <std::size_t n, Access access>
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     if (address % n != 0) [[unlikely]]
-        refuse(cudaErrorMisalignedAddress, "misaligned", address, n, access,
-               fmt::format("not a multiple of {}", n), pc);
+        refuse_misaligned(address, n, access, pc);
     const Block& block = *current->block;
     static const DeviceMemory& device = DeviceMemory::instance();
     if (block.dynamic_shared.covers(address)) {
@@ -64,8 +81,7 @@ template <std::size_t n, Access access>
     } else if (device.covers(address)) {
         const Allocation* allocation = device.find(address);
         if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
-            refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", address,
-                   n, access, device.describe(address), pc);
+            refuse_device(allocation, address, n, access, pc);
     } else if (block.static_shared.covers(address)) {
         check_shared<n, access>(block.static_shared, address, "static", pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
@@ -92,26 +108,46 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
     }
 }
 
+/// Before a volatile read: the loop around it may wait for another thread.
+void let_others_run(const void* pc) {
+    if (current) yield(Place(pc));
+}
+
+/// Before a volatile write: the value may have been computed from one that others change.
+void let_others_interfere() {
+    if (current) step_aside();
+}
+
 }  // namespace
 }  // namespace emulator
 
-using emulator::Access, emulator::check, emulator::check_pieces;
+using emulator::Access, emulator::check, emulator::check_pieces, emulator::let_others_interfere,
+    emulator::let_others_run;
 
 // g++ calls a hook for an aligned access, an "unaligned" one where it cannot promise that, and a range for other sizes;
 // clang also turns copies of structs into the last three.
 #define PC __builtin_return_address(0)
-#define HOOKS(n)                                                                                    \
-    void __tsan_read##n(void* p) { check<n, Access::read>(p, PC); }                                 \
-    void __tsan_write##n(void* p) { check<n, Access::write>(p, PC); }                               \
-    void __tsan_volatile_read##n(void* p) {                                                         \
-        check<n, Access::read>(p, PC);                                                              \
-        if (emulator::current) emulator::yield(); /* the loop that reads it may wait for another */ \
-    }                                                                                               \
-    void __tsan_volatile_write##n(void* p) { check<n, Access::write>(p, PC); }                      \
-    void __tsan_unaligned_read##n(void* p) { check_pieces(p, n, Access::read, PC); }                \
-    void __tsan_unaligned_write##n(void* p) { check_pieces(p, n, Access::write, PC); }              \
-    void __tsan_unaligned_volatile_read##n(void* p) { check_pieces(p, n, Access::read, PC); }       \
-    void __tsan_unaligned_volatile_write##n(void* p) { check_pieces(p, n, Access::write, PC); }
+#define HOOKS(n)                                                                       \
+    void __tsan_read##n(void* p) { check<n, Access::read>(p, PC); }                    \
+    void __tsan_write##n(void* p) { check<n, Access::write>(p, PC); }                  \
+    void __tsan_volatile_read##n(void* p) {                                            \
+        check<n, Access::read>(p, PC);                                                 \
+        let_others_run(PC);                                                            \
+    }                                                                                  \
+    void __tsan_volatile_write##n(void* p) {                                           \
+        check<n, Access::write>(p, PC);                                                \
+        let_others_interfere();                                                        \
+    }                                                                                  \
+    void __tsan_unaligned_read##n(void* p) { check_pieces(p, n, Access::read, PC); }   \
+    void __tsan_unaligned_write##n(void* p) { check_pieces(p, n, Access::write, PC); } \
+    void __tsan_unaligned_volatile_read##n(void* p) {                                  \
+        check_pieces(p, n, Access::read, PC);                                          \
+        let_others_run(PC);                                                            \
+    }                                                                                  \
+    void __tsan_unaligned_volatile_write##n(void* p) {                                 \
+        check_pieces(p, n, Access::write, PC);                                         \
+        let_others_interfere();                                                        \
+    }
 
 extern "C" {
 HOOKS(1)

@@ -12,6 +12,7 @@
 #include <new>
 #include <semaphore>
 #include <thread>
+#include <tuple>
 
 #include "cuda_runtime.h"
 #include "emulator.h"
@@ -20,6 +21,7 @@
 namespace emulator {
 
 Thread* current = nullptr;
+bool reporting = false;
 
 namespace {
 
@@ -187,22 +189,31 @@ void clear(SharedWindow& window, std::vector<std::uint8_t>& written) {
     window.written = written.data();
 }
 
+std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
+std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
+
 std::string who_waits_where(const Block& block) {
-    std::map<std::string, std::vector<const Thread*>> groups;
-    for (const Thread& thread : block.threads)
-        if (!thread.exited) groups[fmt::format("{} at {}", thread.waits_for, to_string(thread.where))].push_back(&thread);
+    std::map<std::tuple<std::string_view, unsigned, unsigned, const void*>, std::vector<const Thread*>> groups;
+    for (const Thread& t : block.threads) {
+        if (t.exited) continue;
+        const char* what = t.waits_for ? t.waits_for : "";
+        groups[{what, t.where.line.line(), t.where.line.column(), t.where.pc}].push_back(&t);
+    }
     std::string text;
-    for (const auto& [what, threads] : groups) {
+    for (const auto& [key, threads] : groups) {
         const Thread& first = *threads.front();
-        text += fmt::format("\n  {} thread{} wait{} for {}, first ({}, {}, {})", threads.size(),
-                            threads.size() == 1 ? "" : "s", threads.size() == 1 ? "s" : "", what, first.index.x,
-                            first.index.y, first.index.z);
+        const bool has_run = first.where.pc || first.where.line.line() != 0;
+        const std::string where = has_run ? to_string(first.where) : "its beginning";
+        text += first.waits_for
+                    ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), first.waits_for, where)
+                    : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
+        text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
     }
     const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
     return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
 }
 
-void wait(const char* what, const std::source_location& where) {
+void wait(const char* what, const Place& where) {
     Thread& thread = *current;
     thread.waits_for = what;
     thread.where = where;
@@ -235,24 +246,27 @@ void check_barrier(Block& block) {
     const BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
     const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
-    fail(cudaErrorLaunchFailure,
-         fmt::format("a barrier not reached by all: {} threads wait in {} at {}, but thread ({}, {}, {}) has returned",
-                     barrier.arrived.size(), barrier.name, to_string(barrier.where), exited->index.x, exited->index.y,
-                     exited->index.z),
-         barrier.where);
+    fail(cudaErrorLaunchFailure, barrier.where, [&] {
+        return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
+                           count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
+                           exited->index.x, exited->index.y, exited->index.z);
+    });
 }
 
-void record_failure(int code, std::string_view what, const std::string& source) {
+/// `thread` is null where no single one is to blame.
+void record_failure(int code, std::string_view what, const Block& block, const Thread* thread, const Place& where) {
     running->code = code;
+    const auto line = [](const char* name, uint3 index, dim3 extent) {
+        return fmt::format("  {:<10} ({}, {}, {}) of ({}, {}, {})\n", name, index.x, index.y, index.z, extent.x,
+                           extent.y, extent.z);
+    };
     report = fmt::format("{}\n  kernel     {}\n", what, function_name(running->kernel->entry));
-    if (current) {
-        const uint3 b = current->block->index, t = current->index;
-        report += fmt::format("  block      ({}, {}, {}) of ({}, {}, {})\n", b.x, b.y, b.z, running->grid.x,
-                              running->grid.y, running->grid.z);
-        report += fmt::format("  thread     ({}, {}, {}) of ({}, {}, {})\n", t.x, t.y, t.z, running->block.x,
-                              running->block.y, running->block.z);
+    report += line("block", block.index, running->grid);
+    if (thread) {
+        report += line("thread", thread->index, running->block);
+        if (const std::string source = to_string(where); !source.empty())
+            report += fmt::format("  source     {}\n", source);
     }
-    if (!source.empty()) report += fmt::format("  source     {}\n", source);
     report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
 }
 
@@ -311,8 +325,8 @@ void Multiprocessor::run_block(std::uint64_t i) {
             continue;
         }
         if (ready.empty()) {
-            current = nullptr;
-            record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), "");
+            record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
+                           nullptr, {});
             break;
         }
         const std::size_t pick = random_order.below(ready.size());
@@ -342,13 +356,8 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     self->exit_fiber();
 }
 
-void fail(int code, std::string_view what, const std::source_location& where) {
-    if (!running->code) record_failure(code, what, to_string(where));
-    abandon();
-}
-
-void fail_at(int code, std::string_view what, const void* pc) {
-    if (!running->code) record_failure(code, what, source_line(pc));
+void stop_launch(int code, std::string_view what, const Place& where) {
+    record_failure(code, what, *current->block, current, where);
     abandon();
 }
 
@@ -376,10 +385,11 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.name = name;
         barrier.sum = 0;
     } else if (barrier.where.line() != where.line() || barrier.where.column() != where.column()) {
-        fail(cudaErrorLaunchFailure,
-             fmt::format("a barrier not reached by all: {} threads wait in {} at {}, but this one in {} at {}",
-                         barrier.arrived.size(), barrier.name, to_string(barrier.where), name, to_string(where)),
-             where);
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
+                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,
+                               to_string(where));
+        });
     }
     barrier.arrived.push_back(current);
     barrier.sum += predicate;
@@ -401,18 +411,21 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
     Warp& warp = thread.block->warps[thread.warp()];
     const Lanes self = Lanes(1) << thread.lane();
     if (!(mask & self))
-        fail(cudaErrorLaunchFailure, fmt::format("lane {} calls {} with mask {:#010x}, which does not name it",
-                                                 thread.lane(), name, mask), where);
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong mask: lane {} calls {} with mask {:#010x}, which does not name it", thread.lane(),
+                               name, mask);
+        });
     auto& pending = warp.pending;
     auto met = std::find_if(pending.begin(), pending.end(), [&](const Rendezvous& r) { return r.mask & mask; });
     if (met == pending.end()) {
         pending.push_back({name, mask});
         met = pending.end() - 1;
     } else if (met->mask != mask || std::strcmp(met->name, name) != 0) {
-        fail(cudaErrorLaunchFailure,
-             fmt::format("lanes of one warp meet in different instructions: {} with mask {:#010x}, {} with mask {:#010x}",
-                         met->name, met->mask, name, mask),
-             where);
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format(
+                "lanes of one warp meet in different instructions: {} with mask {:#010x}, {} with mask {:#010x}",
+                met->name, met->mask, name, mask);
+        });
     }
     met->arrived |= self;
     met->values[thread.lane()] = value;
@@ -425,19 +438,27 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
 
 Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
-void yield() {
+void yield(const Place& where) {
+    current->where = where;
     if (++running->idle_yields > patience)
-        fail(cudaErrorLaunchTimeout, "livelock: threads only wait for one another" + who_waits_where(*current->block),
-             std::source_location::current());
+        fail(cudaErrorLaunchTimeout, where,
+             [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
+    step_aside();
+}
+
+void step_aside() {
     wake(*current);
     current->block->home->suspend();
 }
 
+void made_progress() { running->idle_yields = 0; }
+
 void atomic_access(const void* address, std::size_t bytes, const std::source_location& where) {
-    if (random_order.below(4) == 0) yield();
+    if (random_order.below(4) == 0) yield(where);
     const auto a = reinterpret_cast<std::uintptr_t>(address);
     if (a % bytes != 0)
-        fail(cudaErrorMisalignedAddress, fmt::format("misaligned: {}-byte atomic at {:#x}", bytes, a), where);
+        fail(cudaErrorMisalignedAddress, where,
+             [&] { return fmt::format("misaligned: {}-byte atomic at {:#x}", bytes, a); });
 }
 
 Settings& settings() {
@@ -468,6 +489,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
         launch.active.push_back(multiprocessors.back().get());
     }
     running = &launch;
+    reporting = false;
     for (auto& m : multiprocessors) m->start();
     launch.active[random_order.below(resident)]->take_turn();
     launch.finished.acquire();

@@ -12,6 +12,7 @@
 
 #include "emulator.h"
 #include "memory.h"
+#include "report.h"
 #include "vector_types.h"
 
 namespace emulator {
@@ -31,7 +32,7 @@ struct Thread {
     std::uintptr_t stack_begin = 0, stack_end = 0;
     bool exited = false;
     const char* waits_for = nullptr;  // null while it can run
-    std::source_location where;       // of what it waits for
+    Place where;                      // it waits, or where it last let others run
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -80,10 +81,19 @@ struct Block {
 /// The thread that runs now; null on the host side. One alone runs at any time, so this needs no lock.
 extern Thread* current;
 
-/// Stops the launch: "kind: what", then kernel, block, thread, source line. The caller does not return.
+/// True while a failure is put into words. Of the standard library's functions that this takes, the linker may have
+/// kept the copies that were compiled with a kernel, hooks and all: their accesses to the host's memory are no failure.
+extern bool reporting;
+
+[[noreturn]] void stop_launch(int code, std::string_view what, const Place& where);
+
+/// Stops the launch: "kind: what", which `words()` returns, then kernel, block, thread, source line.
 /// `code` is the cudaError_t that a GPU would give.
-[[noreturn]] void fail(int code, std::string_view what, const std::source_location& where);
-[[noreturn]] void fail_at(int code, std::string_view what, const void* pc);
+template <class Words>
+[[noreturn]] void fail(int code, const Place& where, Words words) {
+    reporting = true;
+    stop_launch(code, words(), where);
+}
 
 /// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the kernel's
 /// parameters, constants of the program.
@@ -96,8 +106,11 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
 int synchronize_block(const char* name, int predicate, const std::source_location& where);
 const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, const std::source_location& where);
 Lanes active_lanes();
-/// Lets others run: called where a thread may be waiting for another one, and before atomics.
-void yield();
+/// Lets others run: called where a thread may be waiting for another one. After very many calls with nothing done in
+/// between, the launch fails as a livelock.
+void yield(const Place& where);
+/// Lets others run so that they come in between: called before a thread writes what others may have changed.
+void step_aside();
 void atomic_access(const void* address, std::size_t bytes, const std::source_location& where);
 
 }  // namespace emulator

@@ -32,7 +32,8 @@ DeviceMemory::DeviceMemory() : owner_(reserved / granule, nullptr) {
 }
 
 void* DeviceMemory::allocate(std::size_t bytes, std::source_location where) {
-    if (bytes > settings().memory_bytes - in_use_) return nullptr;
+    const std::size_t limit = settings().memory_bytes;
+    if (bytes > limit || in_use_ > limit - bytes) return nullptr;
     const std::size_t needed = granules(bytes) + 1;  // and an empty one behind it
     // Behind the cursor first, so that freed addresses stay unused for as long as possible.
     auto first = first_fit(cursor_, needed);

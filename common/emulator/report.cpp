@@ -73,8 +73,9 @@ std::string to_string(const std::source_location& where) {
     return fmt::format("{}:{}", relative(where.file_name()), where.line());
 }
 
-std::string source_line(const void* pc) {
-    for (const Frame& frame : frames(reinterpret_cast<std::uintptr_t>(pc) - 1))  // inside the call, not behind it
+std::string to_string(const Place& where) {
+    if (!where.pc) return to_string(where.line);
+    for (const Frame& frame : frames(reinterpret_cast<std::uintptr_t>(where.pc) - 1))  // inside the call, not behind it
         if (frame.line.find("common/emulator/") == std::string::npos) return relative(frame.line);
     return "";
 }
@@ -87,8 +88,7 @@ std::string function_name(const void* entry) {
     for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
     name.resize(std::min(name.size(), name.find('(')));
     name.resize(std::min(name.size(), name.find('<')));
-    const std::size_t scope = name.rfind(':');
-    return scope == std::string::npos ? name : name.substr(scope + 1);
+    return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
 }
 
 }  // namespace emulator

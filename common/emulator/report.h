@@ -7,11 +7,20 @@
 
 namespace emulator {
 
-std::string to_string(const std::source_location& where);  // file:line, the file relative to the project
+/// Where in a kernel something happens: a line that the compiler has passed along, or a return address, whose line is
+/// looked up only when somebody asks.
+struct Place {
+    std::source_location line;
+    const void* pc = nullptr;
 
-/// file:line of an instruction of this program, the innermost one that is not in the emulator; empty where no debug
-/// information says. `pc` is a return address.
-std::string source_line(const void* pc);
+    Place() = default;
+    Place(const std::source_location& line) : line(line) {}
+    explicit Place(const void* pc) : pc(pc) {}
+};
+
+std::string to_string(const std::source_location& where);  // file:line, the file relative to the project
+/// Of a return address, the innermost line that is not in the emulator; empty where no debug information says.
+std::string to_string(const Place& where);
 
 /// Name of the function at an address, without its namespaces and parameters.
 std::string function_name(const void* entry);

@@ -5,14 +5,16 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "machine.h"
 #include "report.h"
 
 struct CUstream_st {};
 struct CUevent_st {
-    std::chrono::steady_clock::time_point time;
+    std::optional<std::chrono::steady_clock::time_point> time;  // if it was recorded
 };
 
 namespace emulator {
@@ -22,6 +24,8 @@ constexpr std::size_t shared_bytes_without_opt_in = 48 * 1024;
 constexpr unsigned max_threads = 1024;
 
 cudaError_t last_error = cudaSuccess;
+cudaError_t kernel_error = cudaSuccess;  // of a kernel that failed, until cudaGetLastError()
+cudaError_t reported = cudaSuccess;      // what last_report() is about
 std::string message;
 std::map<const void*, std::size_t> opted_in;  // dynamic shared memory that a kernel may use
 
@@ -30,10 +34,18 @@ cudaError_t set_error(cudaError_t error) {
     return error;
 }
 
-/// Refuses a launch in words.
-void refuse(cudaError_t error, const Kernel& kernel, const std::string& why) {
-    set_report(fmt::format("{}\n  kernel     {}", why, function_name(kernel.entry)));
-    set_error(error);
+/// Refuses a launch, or what prepares one, in words.
+cudaError_t refuse(cudaError_t error, const void* entry, const std::string& why) {
+    set_report(fmt::format("{}\n  kernel     {}", why, function_name(entry)));
+    return reported = set_error(error);
+}
+
+cudaError_t refuse_shared_bytes(const void* entry, std::size_t bytes, std::size_t allowed) {
+    return refuse(
+        cudaErrorInvalidValue, entry,
+        fmt::format("too much shared memory: {} bytes asked for, {} allowed (a block has at most {}; over 49152 needs "
+                    "cudaFuncAttributeMaxDynamicSharedMemorySize)",
+                    bytes, allowed, settings().shared_bytes_per_block));
 }
 
 bool inside(const void* pointer, std::size_t bytes, bool on_device) {
@@ -45,27 +57,27 @@ bool inside(const void* pointer, std::size_t bytes, bool on_device) {
 
 void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
     clear_report();
-    const std::size_t threads = std::size_t(block.x) * block.y * block.z;
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0)
-        return refuse(cudaErrorInvalidConfiguration, kernel,
-                      fmt::format("empty launch: grid ({}, {}, {}), block ({}, {}, {})", grid.x, grid.y, grid.z, block.x,
-                                  block.y, block.z));
+    const auto refuse_configuration = [&](const std::string& why) {
+        refuse(cudaErrorInvalidConfiguration, kernel.entry, why);
+    };
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
+        return refuse_configuration(fmt::format("empty launch: grid ({}, {}, {}), block ({}, {}, {})", grid.x, grid.y,
+                                                grid.z, block.x, block.y, block.z));
     if (grid.x > 0x7FFFFFFF || grid.y > 0xFFFF || grid.z > 0xFFFF)
-        return refuse(cudaErrorInvalidConfiguration, kernel,
-                      fmt::format("too many blocks: grid ({}, {}, {}), at most (2147483647, 65535, 65535)", grid.x, grid.y,
-                                  grid.z));
-    if (threads > max_threads || block.z > 64)
-        return refuse(cudaErrorInvalidConfiguration, kernel,
-                      fmt::format("too many threads: block ({}, {}, {}) has {}, at most 1024 and 64 in z", block.x, block.y,
-                                  block.z, threads));
+        return refuse_configuration(fmt::format(
+            "too many blocks: grid ({}, {}, {}), at most (2147483647, 65535, 65535)", grid.x, grid.y, grid.z));
+    if (block.x > max_threads || block.y > max_threads || block.z > 64 || block.x * block.y * block.z > max_threads)
+        return refuse_configuration(
+            fmt::format("too many threads: block ({}, {}, {}), at most 1024, and 64 in z", block.x, block.y, block.z));
     const auto opt_in = opted_in.find(kernel.entry);
-    const std::size_t limit = opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second;
-    if (dynamic_shared_bytes > std::min(limit, settings().shared_bytes_per_block))
-        return refuse(cudaErrorInvalidValue, kernel,
-                      fmt::format("too much shared memory: {} bytes asked for, {} allowed (a device has {}; over 49152 needs "
-                                  "cudaFuncAttributeMaxDynamicSharedMemorySize)",
-                                  dynamic_shared_bytes, limit, settings().shared_bytes_per_block));
-    set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes)));
+    const std::size_t allowed = std::min(opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second,
+                                         settings().shared_bytes_per_block);
+    if (dynamic_shared_bytes > allowed) {
+        refuse_shared_bytes(kernel.entry, dynamic_shared_bytes, allowed);
+        return;
+    }
+    reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes)));
+    if (reported != cudaSuccess) kernel_error = reported;
 }
 
 }  // namespace emulator
@@ -94,12 +106,43 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-    if (error == cudaSuccess) return "no error";
-    message = last_report().empty() ? cudaGetErrorName(error) : last_report();
-    return message.c_str();
+    if (error != cudaSuccess && error == reported && !last_report().empty()) {
+        message = last_report();
+        return message.c_str();
+    }
+    switch (error) {  // the words of the CUDA toolkit
+        case cudaSuccess:
+            return "no error";
+        case cudaErrorInvalidValue:
+            return "invalid argument";
+        case cudaErrorMemoryAllocation:
+            return "out of memory";
+        case cudaErrorInvalidConfiguration:
+            return "invalid configuration argument";
+        case cudaErrorInvalidMemcpyDirection:
+            return "invalid copy direction for memcpy";
+        case cudaErrorInvalidDevice:
+            return "invalid device ordinal";
+        case cudaErrorInvalidResourceHandle:
+            return "invalid resource handle";
+        case cudaErrorIllegalAddress:
+            return "an illegal memory access was encountered";
+        case cudaErrorLaunchOutOfResources:
+            return "too many resources requested for launch";
+        case cudaErrorLaunchTimeout:
+            return "the launch timed out and was terminated";
+        case cudaErrorMisalignedAddress:
+            return "misaligned address";
+        case cudaErrorLaunchFailure:
+            return "unspecified launch failure";
+    }
+    return "unrecognized error code";
 }
 
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+    kernel_error = cudaSuccess;
+    return std::exchange(last_error, cudaSuccess);
+}
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -151,12 +194,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize() { return last_error; }
+cudaError_t cudaDeviceSynchronize() { return kernel_error; }
 cudaError_t cudaDeviceReset() {
     DeviceMemory::instance().free_all();
     opted_in.clear();
     clear_report();
-    last_error = cudaSuccess;
+    last_error = kernel_error = cudaSuccess;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -166,7 +209,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     *total = settings().memory_bytes;
-    *free = *total - DeviceMemory::instance().bytes_in_use();
+    *free = *total - std::min(*total, DeviceMemory::instance().bytes_in_use());
     return cudaSuccess;
 }
 
@@ -179,7 +222,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     delete stream;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return last_error; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return kernel_error; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -191,12 +234,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+    if (!event) return set_error(cudaErrorInvalidResourceHandle);
     event->time = std::chrono::steady_clock::now();
     return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return last_error; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return kernel_error; }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+    if (!start || !end || !start->time || !end->time) return set_error(cudaErrorInvalidResourceHandle);
+    *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
     return cudaSuccess;
 }
 
@@ -212,6 +257,7 @@ cudaError_t cudaFree(void* pointer) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return set_error(cudaErrorInvalidMemcpyDirection);
     if (bytes == 0) return cudaSuccess;
     const auto device = [](const void* p) { return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p)); };
     const bool to_device = kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -235,9 +281,11 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
 }
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-    if (!function || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        static_cast<std::size_t>(value) > settings().shared_bytes_per_block)
+    if (!function || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0)
         return set_error(cudaErrorInvalidValue);
+    const std::size_t most = settings().shared_bytes_per_block;
+    if (static_cast<std::size_t>(value) > most)
+        return refuse_shared_bytes(function, static_cast<std::size_t>(value), most);
     opted_in[function] = static_cast<std::size_t>(value);
     return cudaSuccess;
 }

@@ -36,6 +36,8 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     const long long batch_heads = static_cast<long long>(shape.batch) * shape.heads;
     const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
     if (batch_heads > most) return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
+    if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
+        return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
     return "";
 }
 

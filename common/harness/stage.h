@@ -20,6 +20,7 @@ struct Support {
     bool lse = false;
     bool grouped_query = false;
     int max_batch_heads = 0;  // 0: any number
+    int max_n_k = 0;          // 0: any number
 };
 
 struct Stage {

@@ -18,20 +18,15 @@ enum class Operation { add, sub, exchange, min, max, bit_and, bit_or, bit_xor };
 
 template <class T>
 __device__ T apply(Operation operation, T* target, T operand) {
-    switch (operation) {
-        case Operation::add: return atomicAdd(target, operand);
-        case Operation::exchange: return atomicExch(target, operand);
-        default: break;
-    }
+    using enum Operation;
+    if (operation == add) return atomicAdd(target, operand);
+    if (operation == exchange) return atomicExch(target, operand);
     if constexpr (std::is_integral_v<T>) {
-        switch (operation) {
-            case Operation::min: return atomicMin(target, operand);
-            case Operation::max: return atomicMax(target, operand);
-            case Operation::bit_and: return atomicAnd(target, operand);
-            case Operation::bit_or: return atomicOr(target, operand);
-            case Operation::bit_xor: return atomicXor(target, operand);
-            default: break;
-        }
+        if (operation == min) return atomicMin(target, operand);
+        if (operation == max) return atomicMax(target, operand);
+        if (operation == bit_and) return atomicAnd(target, operand);
+        if (operation == bit_or) return atomicOr(target, operand);
+        if (operation == bit_xor) return atomicXor(target, operand);
         if constexpr (sizeof(T) == 4) return atomicSub(target, operand);
     }
     return T();
@@ -39,18 +34,16 @@ __device__ T apply(Operation operation, T* target, T operand) {
 
 template <class T>
 T expected(Operation operation, T old, T operand) {
+    using enum Operation;
     if constexpr (std::is_integral_v<T>) {
-        switch (operation) {
-            case Operation::sub: return old - operand;
-            case Operation::min: return std::min(old, operand);
-            case Operation::max: return std::max(old, operand);
-            case Operation::bit_and: return old & operand;
-            case Operation::bit_or: return old | operand;
-            case Operation::bit_xor: return old ^ operand;
-            default: break;
-        }
+        if (operation == sub) return old - operand;
+        if (operation == min) return std::min(old, operand);
+        if (operation == max) return std::max(old, operand);
+        if (operation == bit_and) return old & operand;
+        if (operation == bit_or) return old | operand;
+        if (operation == bit_xor) return old ^ operand;
     }
-    return operation == Operation::add ? old + operand : operand;
+    return operation == add ? old + operand : operand;
 }
 
 /// One thread, on device memory and on shared memory.
@@ -126,7 +119,8 @@ TEST_CASE("atomics: no two threads draw the same ticket") {
     const DeviceArray<int> counter(std::vector<int>{0}), tickets(n);
     launch_kernel(take_tickets, {blocks, threads}, counter.data(), tickets.data());
     std::vector<int> found = tickets.download();
-    CHECK(!std::is_sorted(found.begin(), found.end()));  // or the threads ran one after the other, and this shows nothing
+    CHECK(
+        !std::is_sorted(found.begin(), found.end()));  // or the threads ran one after the other, and this shows nothing
     std::sort(found.begin(), found.end());
     std::vector<int> all(n);
     std::iota(all.begin(), all.end(), 0);
@@ -153,7 +147,8 @@ TEST_CASE("atomics: exchange loses nothing") {
 
 /// A lock made of compare-and-swap guards an addition that is no atomic.
 __global__ void add_under_lock(int* lock, volatile int* sum) {
-    while (atomicCAS(lock, 0, 1) != 0) {}
+    while (atomicCAS(lock, 0, 1) != 0) {
+    }
     __threadfence();
     *sum = *sum + threadIdx.x;
     __threadfence();
@@ -183,7 +178,8 @@ __global__ void relay(int* result) {
     if (threadIdx.x == 0) baton = 0;
     __syncthreads();
     const int self = threadIdx.x;
-    while (baton != self) {}
+    while (baton != self) {
+    }
     baton = self + 1;
     if (self + 1 == int(blockDim.x)) *result = baton;
 }
@@ -198,11 +194,13 @@ TEST_CASE("volatile: a loop that waits lets others run") {
 __global__ void send(int n, volatile int* slot, int* received) {
     for (int i = 1; i <= n; ++i) {
         if (blockIdx.x == 1) {
-            while (*slot != 0) {}
+            while (*slot != 0) {
+            }
             *slot = i;
         } else {
             int value;
-            while ((value = *slot) == 0) {}
+            while ((value = *slot) == 0) {
+            }
             received[i - 1] = value;
             *slot = 0;
         }
@@ -225,7 +223,8 @@ __global__ void sleep_until_set(volatile int* flag, int* result) {
     } else {
         while (*flag == 0) __nanosleep(20);
         const long long start = clock64();
-        while (clock64() - start < 1) {}
+        while (clock64() - start < 1) {
+        }
         atomicAdd(result, 1);
     }
 }

@@ -11,14 +11,16 @@ namespace flashladder {
 template <class T>
 class DeviceArray {
 public:
-    explicit DeviceArray(std::size_t n) : n_(n) { check_cuda(cudaMalloc(&data_, n * sizeof(T)), "allocating an array"); }
+    explicit DeviceArray(std::size_t n) : n_(n) {
+        check_cuda(cudaMalloc(&data_, n * sizeof(T)), "allocating an array");
+    }
     explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { upload(values); }
     ~DeviceArray() { cudaFree(data_); }
     DeviceArray(const DeviceArray&) = delete;
     DeviceArray& operator=(const DeviceArray&) = delete;
 
     T* data() const { return data_; }
-    void upload(const std::vector<T>& values) {
+    void upload(const std::vector<T>& values) const {
         check_cuda(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "upload");
     }
     std::vector<T> download() const {

@@ -56,16 +56,17 @@ Report last_report() {
     return report;
 }
 
-Report check_failure(const Expected& expected, const char* file, const std::function<void(int* line)>& launch) {
-    const DeviceArray<int> line(std::vector<int>{0});
+Report check_failure(const Expected& expected, const char* file, const std::function<void(int* lines)>& launch) {
+    const DeviceArray<int> lines(std::vector<int>(3, 0));
     cudaError_t code = cudaSuccess;
     try {
-        launch(line.data());
+        launch(lines.data());
     } catch (const CudaError& error) {
         code = error.code;
         CHECK(std::string(error.what()).find(emulator::last_report()) != std::string::npos);
     }
-    const Report report = last_report();
+    Report report = last_report();
+    report.lines = lines.download();
     INFO(emulator::last_report());
     CHECK(code == expected.code);
     CHECK(report.kind == expected.kind);
@@ -73,10 +74,8 @@ Report check_failure(const Expected& expected, const char* file, const std::func
     CHECK(report.kernel == expected.kernel);
     if (!expected.block.empty()) CHECK(report.block == expected.block);
     if (!expected.thread.empty()) CHECK(report.thread == expected.thread);
-    if (const int failing_line = line.download()[0]) {
-        // File names are relative to the project.
-        const std::string name = std::string(file).substr(std::string(file).rfind("tests/emulator/"));
-        CHECK(report.source == name + ":" + std::to_string(failing_line));
+    if (report.lines[0] != 0) {
+        CHECK(report.source == std::string(file) + ":" + std::to_string(report.lines[0]));
         CHECK(report.reproduce == "LADDER_SEED=" + std::to_string(emulator::settings().seed));
     }
     CHECK(cudaGetLastError() == cudaSuccess);  // the exception has reported it

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "device_array.h"
 #include "emulator/emulator.h"
@@ -15,6 +16,7 @@ struct Report {
     std::string kind;   // of the first line, what is before the colon
     std::string words;  // and behind it, with the lines that say who waits where
     std::string kernel, block, thread, source, reproduce;
+    std::vector<int> lines;  // that the kernel noted
 };
 Report last_report();
 
@@ -24,9 +26,10 @@ struct Expected {
     std::string kind, kernel, block, thread;
 };
 
-/// Calls `launch` with a place in device memory where the kernel notes the line that is about to fail. Checks that CudaError
-/// is thrown, that the report says what is expected and names that line of `file`, and that the virtual GPU works on.
-Report check_failure(const Expected& expected, const char* file, const std::function<void(int* line)>& launch);
+/// Calls `launch` with device memory where the kernel notes lines: in [0] the one that is about to fail, if there is
+/// one; [1] and [2] are the test's own. Checks that CudaError is thrown, that the report says what is expected and
+/// names the line of `file`, and that the virtual GPU works on.
+Report check_failure(const Expected& expected, const char* file, const std::function<void(int* lines)>& launch);
 
 /// Launches a kernel that uses barriers, warps, shared and device memory, and checks its result.
 void check_gpu_works();

@@ -1,5 +1,5 @@
-// What a thread may read and write: constants, parameters, its own variables, vectors and structs in device and shared memory.
-// And what is there before anyone has written: poison.
+// What a thread may read and write: constants, parameters, its own variables, vectors and structs in device and shared
+// memory. And what is there before anyone has written: poison.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -33,8 +33,8 @@ TEST_CASE("memory: constants, wherever they are declared") {
     for (int i = 0; i < 8; ++i) {
         const DeviceArray<double> result(5);
         launch_kernel(read_constants, {1, 1}, i, result.data());
-        CHECK(result.download() ==
-              std::vector<double>{double(primes[i]), halves[i % 3], thirds[i % 2], (i % 3 + 1) * 100.0, double("flash"[i % 5])});
+        CHECK(result.download() == std::vector<double>{double(primes[i]), halves[i % 3], thirds[i % 2],
+                                                       (i % 3 + 1) * 100.0, double("flash"[i % 5])});
     }
 }
 
@@ -67,6 +67,26 @@ TEST_CASE("memory: parameters, structs among them") {
         const double expected[] = {1017.0 + thread, 'x', -7.5, -9, 1017 + 2.5};
         for (int k = 0; k < 5; ++k) CHECK(found[5 * thread + k] == expected[k]);
     }
+}
+
+// ---- mathematics: without std::, and of the type that goes in
+
+__global__ void compute(float x, double* result) {
+    result[0] = abs(x);
+    result[1] = isnan(x) + 2 * isinf(x) + 4 * isfinite(x);
+    result[2] = exp(x) == expf(x) && sqrt(-x) == sqrtf(-x) && log(-x) == logf(-x);
+    result[3] = min(x, 1.5f) + max(x, 2.5f) + fminf(x, 0) + fmaxf(3, x);
+    result[4] = __popc(0xF0F0u) + __clz(1) + __ffs(8) + __ffs(0);
+    result[5] = rsqrtf(4) + __frcp_rn(8) + __fdividef(1, 4) + __fmaf_rn(2, 3, 4);
+    result[6] = __int_as_float(__float_as_int(x)) + __uint_as_float(__float_as_uint(x));
+    static_assert(sizeof(exp(x)) == 4 && sizeof(abs(x)) == 4);
+}
+
+TEST_CASE("memory: mathematics") {
+    const DeviceArray<double> result(7);
+    launch_kernel(compute, {1, 1}, -2.75f, result.data());
+    CHECK(result.download() ==
+          std::vector<double>{2.75, 4, 1, -2.75 + 2.5 - 2.75 + 3, 8 + 31 + 4, 0.5 + 0.125 + 0.25 + 10, -5.5});
 }
 
 // ---- private variables: pointers to them, arrays of them, recursion
@@ -130,24 +150,27 @@ TEST_CASE_TEMPLATE("memory: vectors and structs", T, char, short, int, double, f
     CHECK(std::memcmp(through_shared.download().data(), reversed.data(), 64 * sizeof(T)) == 0);
 }
 
-__global__ void use_odd_places(const Record* records, Pair* pairs, int* result) {
+__global__ void use_odd_places(const Record* records, const Pair* from, Pair* to, int* result) {
     Record mine = records[threadIdx.x];
     Pair* inside = &mine.pair;
     bump(&inside->b, 1);
-    pairs[threadIdx.x] = *inside;
     result[threadIdx.x] = inside->a + inside->b + mine.shorts[1] + int(mine.point.z);
+    to[threadIdx.x] = from[threadIdx.x];
 }
 
 TEST_CASE("memory: a struct needs no more alignment than its members") {
     std::vector<Record> records(10);
     for (int i = 0; i < 10; ++i) records[i] = {'r', {i, 2 * i}, {1, 2}, {1, 2, float(100 * i)}};
+    std::vector<int> numbers(21);
+    std::iota(numbers.begin(), numbers.end(), 0);
     const DeviceArray<Record> records_device(records);
-    const DeviceArray<Pair> pairs(11);
-    const DeviceArray<int> result(10);
-    auto* behind_one_int = reinterpret_cast<Pair*>(reinterpret_cast<int*>(pairs.data()) + 1);
-    launch_kernel(use_odd_places, {1, 10}, records_device.data(), behind_one_int, result.data());
+    const DeviceArray<int> from(numbers), to(std::vector<int>(21, 0)), result(10);
+    const auto pairs_behind_one_int = [](const DeviceArray<int>& x) { return reinterpret_cast<Pair*>(x.data() + 1); };
+    launch_kernel(use_odd_places, {1, 10}, records_device.data(), pairs_behind_one_int(from), pairs_behind_one_int(to),
+                  result.data());
     const std::vector<int> found = result.download();
     for (int i = 0; i < 10; ++i) CHECK(found[i] == 103 * i + 3);
+    CHECK(to.download() == numbers);
 }
 
 // ---- poison

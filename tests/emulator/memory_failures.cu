@@ -15,9 +15,7 @@ namespace {
 const LaunchConfig config{{2, 3}, {8, 4}};
 const std::string culprit_block = "(1, 2, 0) of (2, 3, 1)", culprit_thread = "(5, 3, 0) of (8, 4, 1)";
 
-__device__ bool is_culprit() {
-    return blockIdx.x == 1 && blockIdx.y == 2 && threadIdx.x == 5 && threadIdx.y == 3;
-}
+__device__ bool is_culprit() { return blockIdx.x == 1 && blockIdx.y == 2 && threadIdx.x == 5 && threadIdx.y == 3; }
 
 Expected expect(cudaError_t code, const char* kind, const char* kernel) {
     return {code, kind, kernel, culprit_block, culprit_thread};
@@ -35,10 +33,10 @@ __global__ void read_one(const T* p, T* result, int* line) {
 }
 
 template <class T>
-__global__ void write_one(T* p, int* line) {
+__global__ void write_one(T* p, T value, int* line) {
     if (!is_culprit()) return;
     *line = __LINE__ + 1;
-    *p = T();
+    *p = value;
 }
 
 __global__ void add_to_one(float* p, int* line) {
@@ -51,7 +49,7 @@ __global__ void add_to_one(float* p, int* line) {
 std::string check_place(float* p, cudaError_t code, const char* kind, const std::string& place) {
     const DeviceArray<float> result(1);
     Report report = check_failure(expect(code, kind, "write_one"), __FILE__,
-                                  [&](int* line) { launch_kernel(write_one<float>, config, p, line); });
+                                  [&](int* line) { launch_kernel(write_one<float>, config, p, 1, line); });
     CHECK(contains(report.words, "4-byte write"));
     CHECK(contains(report.words, place));
     report = check_failure(expect(code, kind, "add_to_one"), __FILE__,
@@ -67,7 +65,8 @@ std::string check_place(float* p, cudaError_t code, const char* kind, const std:
 
 TEST_CASE("failure: just past an allocation") {
     const DeviceArray<float> x(100);
-    const std::string words = check_place(x.data() + 100, cudaErrorIllegalAddress, "out of bounds", "byte 400 of allocation");
+    const std::string words =
+        check_place(x.data() + 100, cudaErrorIllegalAddress, "out of bounds", "byte 400 of allocation");
     CHECK(contains(words, "which has 400 bytes"));
     CHECK(contains(words, "allocated at tests/emulator/device_array.h:"));
 }
@@ -96,7 +95,8 @@ TEST_CASE("failure: between two allocations") {
 
 TEST_CASE("failure: far outside") {
     const DeviceArray<float> x(100);
-    check_place(x.data() + (std::size_t(100) << 30), cudaErrorIllegalAddress, "out of bounds", "no device allocation is near");
+    check_place(x.data() + (std::size_t(100) << 30), cudaErrorIllegalAddress, "out of bounds",
+                "no device allocation is near");
     check_place(reinterpret_cast<float*>(0x7FFF'FFFF'FFFF'0000), cudaErrorIllegalAddress, "out of bounds",
                 "neither device nor shared memory");
     check_place(reinterpret_cast<float*>(0xFFFF'FFFF'FFFF'FFF0), cudaErrorIllegalAddress, "out of bounds",
@@ -153,9 +153,9 @@ template <class T>
 void check_misaligned(void* p, void* aligned) {
     const std::string size = std::to_string(sizeof(T));
     const DeviceArray<T> result(1);
-    Report report = check_failure(
-        expect(cudaErrorMisalignedAddress, "misaligned", "write_one"), __FILE__,
-        [&](int* line) { launch_kernel(write_one<T>, config, static_cast<T*>(p), line); });
+    Report report =
+        check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "write_one"), __FILE__,
+                      [&](int* line) { launch_kernel(write_one<T>, config, static_cast<T*>(p), T(), line); });
     CHECK(contains(report.words, size + "-byte write"));
     report = check_failure(expect(cudaErrorMisalignedAddress, "misaligned", "read_one"), __FILE__, [&](int* line) {
         launch_kernel(read_one<T>, config, static_cast<T*>(p), result.data(), line);
@@ -257,11 +257,10 @@ TEST_CASE("failure: past the dynamic shared memory, and before it") {
         for (const int i : {n, n + near_end, n + far, -1, -200}) {
             CAPTURE(n);
             CAPTURE(i);
-            const Report report = check_failure(expect(cudaErrorIllegalAddress, "out of bounds", "write_dynamic"), __FILE__,
-                                                [&](int* line) {
-                                                    launch_kernel(write_dynamic, {config.grid, config.block, n * sizeof(float)},
-                                                                  i, line);
-                                                });
+            const Report report = check_failure(
+                expect(cudaErrorIllegalAddress, "out of bounds", "write_dynamic"), __FILE__, [&](int* line) {
+                    launch_kernel(write_dynamic, {config.grid, config.block, n * sizeof(float)}, i, line);
+                });
             CHECK(contains(report.words, "byte " + std::to_string(4 * i) + " of the block's " + std::to_string(4 * n) +
                                              " bytes of dynamic shared memory"));
         }
@@ -314,7 +313,9 @@ __global__ void read_half_written(float* result, int* line) {
 TEST_CASE("failure: shared memory of which a part is not written") {
     const DeviceArray<float> result(1);
     check_failure({cudaErrorLaunchFailure, "uninitialised shared memory", "read_half_written", "", ""}, __FILE__,
-                  [&](int* line) { launch_kernel(read_half_written, {2, 1, 8}, result.data(), line); });
+                  [&](int* line) {
+                      launch_kernel(read_half_written, {2, 1, 8}, result.data(), line);
+                  });
 }
 
 __global__ void read_leftovers(int* line) {
@@ -330,8 +331,11 @@ __global__ void read_leftovers(int* line) {
 
 TEST_CASE("failure: what another block left in shared memory") {
     const WithMultiprocessors restore(1);
-    check_failure({cudaErrorLaunchFailure, "uninitialised shared memory", "read_leftovers", "(1, 0, 0) of (2, 1, 1)", ""},
-                  __FILE__, [&](int* line) { launch_kernel(read_leftovers, {2, 1, 8}, line); });
+    check_failure(
+        {cudaErrorLaunchFailure, "uninitialised shared memory", "read_leftovers", "(1, 0, 0) of (2, 1, 1)", ""},
+        __FILE__, [&](int* line) {
+            launch_kernel(read_leftovers, {2, 1, 8}, line);
+        });
 }
 
 // ---- what the checks must not mistake for a failure
@@ -340,12 +344,13 @@ TEST_CASE("failure: none, at the edges of what is allowed") {
     const DeviceArray<float> x(100), result(1);
     const DeviceArray<int> line(1);
     for (const int i : {0, 99}) {
-        CHECK_NOTHROW(launch_kernel(write_one<float>, config, x.data() + i, line.data()));
+        CHECK_NOTHROW(launch_kernel(write_one<float>, config, x.data() + i, 1, line.data()));
         CHECK_NOTHROW(launch_kernel(read_one<float>, config, x.data() + i, result.data(), line.data()));
         CHECK_NOTHROW(launch_kernel(add_to_one, config, x.data() + i, line.data()));
         CHECK_NOTHROW(launch_kernel(write_dynamic, {config.grid, config.block, 400}, i, line.data()));
     }
-    CHECK_NOTHROW(launch_kernel(write_one<float4>, config, reinterpret_cast<float4*>(x.data() + 96), line.data()));
+    CHECK_NOTHROW(
+        launch_kernel(write_one<float4>, config, reinterpret_cast<float4*>(x.data() + 96), float4(), line.data()));
 }
 
 }  // namespace

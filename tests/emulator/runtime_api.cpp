@@ -225,7 +225,8 @@ TEST_CASE("runtime: copies that are refused") {
     check_error(cudaMemcpy(host.data(), a.data(), bytes, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     check_error(cudaMemcpy(host.data(), a.data(), bytes, cudaMemcpyHostToHost), cudaErrorInvalidValue);
     check_error(cudaMemcpy(a.data(), host.data(), bytes, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
-    check_error(cudaMemcpy(host.data(), host.data(), bytes, static_cast<cudaMemcpyKind>(5)), cudaErrorInvalidMemcpyDirection);
+    check_error(cudaMemcpy(host.data(), host.data(), bytes, static_cast<cudaMemcpyKind>(5)),
+                cudaErrorInvalidMemcpyDirection);
     check_error(cudaMemcpy(a.data(), host.data(), bytes + 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     check_error(cudaMemcpy(a.data() + 50, host.data(), 201, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     check_error(cudaMemcpy(host.data(), a.data() - 1, 4, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);

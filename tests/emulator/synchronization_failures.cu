@@ -12,39 +12,71 @@ namespace flashladder {
 namespace {
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
-const std::string here = "tests/emulator/synchronization_failures.cu:";
+
+// Every kernel here is launched with two blocks, of which the second one fails. It notes lines[0], where the report
+// must find the culprit, or lines[1] and [2], where threads wait.
+__device__ bool in_good_block() { return blockIdx.x == 0; }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+std::string place(int line) { return "tests/emulator/synchronization_failures.cu:" + std::to_string(line); }
 
-/// Launches `kernel(parameter, line)` with 2 blocks of `threads`, of which block 1 fails.
 template <class T>
-Report check(void (*kernel)(T, int*), T parameter, unsigned threads, const Expected& expected) {
-    return check_failure(expected, __FILE__,
-                         [&](int* line) { launch_kernel(kernel, {2, threads}, parameter, line); });
-}
-
-Expected barrier(const char* kernel, const char* thread = "") {
-    return {cudaErrorLaunchFailure, "a barrier not reached by all", kernel, "(1, 0, 0) of (2, 1, 1)", thread};
+Report check(void (*kernel)(T, int*), T parameter, unsigned threads, cudaError_t code, const char* kind,
+             const char* name, const char* thread = "") {
+    return check_failure({code, kind, name, "(1, 0, 0) of (2, 1, 1)", thread}, __FILE__, [&](int* lines) {
+        launch_kernel(kernel, {2, threads}, parameter, lines);
+    });
 }
 
 // ---- barriers
 
-__global__ void return_early(unsigned first_gone, int* line) {
-    if (blockIdx.x == 1 && threadIdx.x >= first_gone) return;
-    if (blockIdx.x == 1) *line = __LINE__ + 1;
+template <class T>
+Report check_barrier(void (*kernel)(T, int*), T parameter, const char* name) {
+    return check(kernel, parameter, 64, cudaErrorLaunchFailure, "a barrier not reached by all", name);
+}
+
+__global__ void return_early(unsigned first_gone, int* lines) {
+    if (in_good_block() || threadIdx.x >= first_gone) return;
+    lines[0] = __LINE__ + 1;
     __syncthreads();
 }
 
 TEST_CASE("failure: some have returned before the barrier") {
-    Report report = check(return_early, 63u, 64, barrier("return_early"));
+    Report report = check_barrier(return_early, 63u, "return_early");
     CHECK(contains(report.words, "63 threads wait in __syncthreads at " + report.source));
     CHECK(contains(report.words, "thread (63, 0, 0) has returned"));
-    report = check(return_early, 1u, 64, barrier("return_early"));
-    CHECK(contains(report.words, "1 thread waits in __syncthreads"));
+    report = check_barrier(return_early, 1u, "return_early");
+    CHECK(contains(report.words, "1 thread waits in __syncthreads at " + report.source));
 }
 
-__global__ void two_barriers(unsigned first_else, int* lines) {
-    if (blockIdx.x == 1 && threadIdx.x >= first_else) {
+__global__ void return_between(unsigned last, int* lines) {
+    if (in_good_block()) return;
+    __syncthreads();
+    if (threadIdx.x == last) return;
+    lines[0] = __LINE__ + 1;
+    __syncthreads_or(1);
+}
+
+TEST_CASE("failure: one returns between two barriers") {
+    const Report report = check_barrier(return_between, 17u, "return_between");
+    CHECK(contains(report.words, "63 threads wait in __syncthreads_or at " + report.source));
+    CHECK(contains(report.words, "thread (17, 0, 0) has returned"));
+}
+
+__global__ void barrier_in_each_branch(unsigned first_else, int* lines) {
+    if (in_good_block()) return;
+    if (threadIdx.x < first_else) {
+        lines[1] = __LINE__ + 1;
+        __syncthreads();
+    } else {
+        lines[2] = __LINE__ + 1;
+        __syncthreads_count(1);
+    }
+}
+
+__global__ void same_barrier_in_each_branch(unsigned first_else, int* lines) {
+    if (in_good_block()) return;
+    if (threadIdx.x < first_else) {
         lines[1] = __LINE__ + 1;
         __syncthreads();
     } else {
@@ -53,80 +85,225 @@ __global__ void two_barriers(unsigned first_else, int* lines) {
     }
 }
 
+/// Who comes to another barrier than the first one did is the culprit: the order decides in which of the two lines.
+void check_two_barriers(const Report& report, const std::string& one, const std::string& other) {
+    const std::string one_place = place(report.lines[1]), other_place = place(report.lines[2]);
+    CHECK(contains(report.words, " in " + one + " at " + one_place));
+    CHECK(contains(report.words, " in " + other + " at " + other_place));
+    CHECK((report.source == one_place || report.source == other_place));
+    CHECK(contains(report.words,
+                   "but this one in " + (report.source == one_place ? one : other) + " at " + report.source));
+}
+
 TEST_CASE("failure: a barrier in each branch") {
-    // Which of the two the report calls the wrong one depends on the order.
-    const DeviceArray<int> lines(3);
-    const Report report = check_failure(barrier("two_barriers"), __FILE__,
-                                        [&](int*) { launch_kernel(two_barriers, {2, 64}, 20, lines.data()); });
-    const std::vector<int> found = lines.download();
-    for (const int line : {found[1], found[2]}) CHECK(contains(report.words, "__syncthreads at " + here + std::to_string(line)));
-    CHECK((report.source == here + std::to_string(found[1]) || report.source == here + std::to_string(found[2])));
-}
-
-__global__ void barriers_of_two_kinds(int parity, int* line) {
-    if (blockIdx.x == 0) return;
-    // clang-format off
-    *line = __LINE__ + 1;
-    if (int(threadIdx.x % 2) == parity) __syncthreads(); else __syncthreads_count(1);
-    // clang-format on
-}
-
-TEST_CASE("failure: a barrier of another kind in each branch") {
-    const Report report = check(barriers_of_two_kinds, 1, 64, barrier("barriers_of_two_kinds"));
-    CHECK(contains(report.words, "__syncthreads at"));
-    CHECK(contains(report.words, "__syncthreads_count at"));
-}
-
-__global__ void half_never_arrive(int* never_set, int* line) {
-    if (blockIdx.x == 0) return;
-    if (threadIdx.x % 2 == 0) {
-        never_set[1] = __LINE__ + 1;
-        __syncthreads();
-    } else {
-        never_set[2] = __LINE__ + 1;
-        __shfl_xor_sync(all_lanes, threadIdx.x, 1);
+    for (const unsigned first_else : {1u, 20u, 63u}) {
+        check_two_barriers(check_barrier(barrier_in_each_branch, first_else, "barrier_in_each_branch"), "__syncthreads",
+                           "__syncthreads_count");
+        check_two_barriers(check_barrier(same_barrier_in_each_branch, first_else, "same_barrier_in_each_branch"),
+                           "__syncthreads", "__syncthreads");
     }
 }
 
-TEST_CASE("failure: deadlock, half wait at the barrier and half for them") {
-    const DeviceArray<int> lines(3);
-    const Expected expected{cudaErrorLaunchTimeout, "deadlock", "half_never_arrive", "(1, 0, 0) of (2, 1, 1)", ""};
-    const Report report = check(half_never_arrive, lines.data(), 64, expected);
-    const std::vector<int> found = lines.download();
-    CHECK(contains(report.words, "32 threads wait for __syncthreads at " + here + std::to_string(found[1]) + ", first (0, 0, 0)"));
-    CHECK(contains(report.words, "32 threads wait for __shfl_xor_sync at " + here + std::to_string(found[2]) + ", first (1, 0, 0)"));
+// ---- deadlocks
+
+/// `one` and `other` say who waits for what, and who is the first of these.
+void check_deadlock(const Report& report, const std::string& one, const std::string& other) {
+    for (int i = 1; i <= 2; ++i) {
+        std::string words = i == 1 ? one : other;
+        words.insert(words.find(", first"), " at " + place(report.lines[i]));
+        CHECK(contains(report.words, words));
+    }
+    CHECK(report.thread == "");  // nobody alone is to blame
+}
+
+__global__ void half_never_arrive(int delta, int* lines) {
+    if (in_good_block()) return;
+    if (threadIdx.x % 2 == 0) {
+        lines[1] = __LINE__ + 1;
+        __syncthreads();
+    } else {
+        lines[2] = __LINE__ + 1;
+        __shfl_xor_sync(all_lanes, threadIdx.x, delta);
+    }
+}
+
+TEST_CASE("failure: deadlock, half wait at the barrier and half for them in a shuffle") {
+    const Report report = check(half_never_arrive, 1, 64, cudaErrorLaunchTimeout, "deadlock", "half_never_arrive");
+    check_deadlock(report, "32 threads wait for __syncthreads, first (0, 0, 0)",
+                   "32 threads wait for __shfl_xor_sync, first (1, 0, 0)");
     CHECK(contains(report.words, "0 of 64 threads have returned"));
+}
+
+__global__ void one_lane_elsewhere(unsigned thread, int* lines) {
+    if (in_good_block() || threadIdx.x >= 50) return;  // of the second warp, 18 lanes stay
+    if (threadIdx.x == thread) {
+        lines[1] = __LINE__ + 1;
+        __syncthreads();
+    } else if (threadIdx.x >= 32) {
+        lines[2] = __LINE__ + 1;
+        __syncwarp();
+    }
+}
+
+TEST_CASE("failure: deadlock, a lane is missing at __syncwarp") {
+    const Report report = check(one_lane_elsewhere, 40u, 64, cudaErrorLaunchTimeout, "deadlock", "one_lane_elsewhere");
+    check_deadlock(report, "1 thread waits for __syncthreads, first (40, 0, 0)",
+                   "17 threads wait for __syncwarp, first (32, 0, 0)");
+    CHECK(contains(report.words, "46 of 64 threads have returned"));
 }
 
 // ---- warp instructions
 
-__global__ void sync_with_lanes_elsewhere(unsigned mask, int* line) {
-    if (blockIdx.x == 0) return;
-    if (threadIdx.x < 5) {
-        __syncthreads();
-    } else {
-        *line = __LINE__ + 1;
-        __syncwarp(mask);
+__global__ void leave_self_out(unsigned mask, int* lines) {
+    if (in_good_block() || threadIdx.x != 13) return;
+    lines[0] = __LINE__ + 1;
+    __shfl_sync(mask, 1, 0);
+}
+__global__ void leave_self_out_of_vote(unsigned mask, int* lines) {
+    if (in_good_block() || threadIdx.x != 13) return;
+    lines[0] = __LINE__ + 1;
+    __any_sync(mask, 1);
+}
+__global__ void leave_self_out_of_sync(unsigned mask, int* lines) {
+    if (in_good_block() || threadIdx.x != 13) return;
+    lines[0] = __LINE__ + 1;
+    __syncwarp(mask);
+}
+
+TEST_CASE("failure: a mask that does not name the caller") {
+    const auto check_mask = [](void (*kernel)(unsigned, int*), const char* name, const char* instruction) {
+        const Report report =
+            check(kernel, 0xFFFF'DFFFu, 32, cudaErrorLaunchFailure, "wrong mask", name, "(13, 0, 0) of (32, 1, 1)");
+        CHECK(contains(report.words, "lane 13 calls " + std::string(instruction) + " with mask 0xffffdfff"));
+    };
+    check_mask(leave_self_out, "leave_self_out", "__shfl_sync");
+    check_mask(leave_self_out_of_vote, "leave_self_out_of_vote", "__any_sync");
+    check_mask(leave_self_out_of_sync, "leave_self_out_of_sync", "__syncwarp");
+}
+
+/// Lane 9 of the second warp reads lane 10, which is not of the mask, has returned, or never was.
+__global__ void read_a_stranger(unsigned mask, int* lines) {
+    const unsigned lane = threadIdx.x % 32;
+    if (in_good_block() || threadIdx.x < 32 || !(mask >> lane & 1)) return;
+    lines[0] = __LINE__ + 1;
+    __shfl_sync(mask, 1, lane == 9 ? 10 : 0);
+}
+__global__ void read_the_departed(unsigned mask, int* lines) {
+    const unsigned lane = threadIdx.x % 32;
+    if (in_good_block() || threadIdx.x < 32 || lane >= 10) return;
+    lines[0] = __LINE__ + 1;
+    __shfl_down_sync(mask, 1, 1);
+}
+
+TEST_CASE("failure: a shuffle reads a lane that takes no part") {
+    const std::string words = "lane 9 reads lane 10 through ";
+    Report report = check(read_a_stranger, 0x3FFu, 64, cudaErrorLaunchFailure, "missing lane", "read_a_stranger",
+                          "(41, 0, 0) of (64, 1, 1)");
+    CHECK(contains(report.words, words + "__shfl_sync"));
+    report = check(read_the_departed, all_lanes, 64, cudaErrorLaunchFailure, "missing lane", "read_the_departed",
+                   "(41, 0, 0) of (64, 1, 1)");
+    CHECK(contains(report.words, words + "__shfl_down_sync"));
+    report = check(read_the_departed, all_lanes, 42, cudaErrorLaunchFailure, "missing lane", "read_the_departed",
+                   "(41, 0, 0) of (42, 1, 1)");
+    CHECK(contains(report.words, words + "__shfl_down_sync"));
+}
+
+__global__ void bad_width(int width, int* lines) {
+    if (in_good_block()) return;
+    lines[0] = __LINE__ + 1;
+    __shfl_sync(all_lanes, 1, 0, width);
+}
+
+TEST_CASE("failure: a width that is no power of two up to 32") {
+    for (const int width : {0, -4, 3, 24, 64}) {
+        const Report report = check(bad_width, width, 32, cudaErrorLaunchFailure, "wrong width", "bad_width");
+        CHECK(contains(report.words, "width " + std::to_string(width)));
     }
+}
+
+__global__ void mix_instructions(int parity, int* lines) {
+    if (in_good_block()) return;
+    if (int(threadIdx.x % 2) == parity) {
+        lines[1] = __LINE__ + 1;
+        __shfl_sync(all_lanes, 1, 0);
+    } else {
+        lines[2] = __LINE__ + 1;
+        __shfl_up_sync(all_lanes, 1, 0);
+    }
+}
+
+__global__ void mix_masks(unsigned mask, int* lines) {
+    if (in_good_block()) return;
+    if (mask >> threadIdx.x & 1) {
+        lines[1] = __LINE__ + 1;
+        __ballot_sync(mask, 1);
+        __syncthreads();  // so that these lanes do not return: others could then go on without them
+    } else {
+        lines[2] = __LINE__ + 1;
+        __ballot_sync(all_lanes, 1);
+        __syncthreads();
+    }
+}
+
+TEST_CASE("failure: lanes of a warp meet in different instructions") {
+    Report report = check(mix_instructions, 1, 32, cudaErrorLaunchFailure,
+                          "lanes of one warp meet in different instructions", "mix_instructions");
+    CHECK(contains(report.words, "__shfl_sync with mask 0xffffffff"));
+    CHECK(contains(report.words, "__shfl_up_sync with mask 0xffffffff"));
+    CHECK((report.source == place(report.lines[1]) || report.source == place(report.lines[2])));
+    report = check(mix_masks, 0xFFFF0000u, 32, cudaErrorLaunchFailure,
+                   "lanes of one warp meet in different instructions", "mix_masks");
+    CHECK(contains(report.words, "__ballot_sync with mask 0xffff0000"));
+    CHECK(contains(report.words, "__ballot_sync with mask 0xffffffff"));
+    CHECK((report.source == place(report.lines[1]) || report.source == place(report.lines[2])));
+}
+
+// ---- livelocks
+
+/// Nobody sets the flag.
+__global__ void wait_for_nobody(volatile int* flag, int* lines) {
+    if (in_good_block()) return;
+    if (threadIdx.x == 3) {
+        lines[0] = __LINE__ + 1;
+        while (*flag == 0) {
+        }
+    }
+    lines[1] = __LINE__ + 1;
     __syncthreads();
 }
 
-TEST_CASE("failure: __syncwarp, and a lane of the mask is elsewhere") {
-    const Expected expected{cudaErrorLaunchTimeout, "deadlock", "sync_with_lanes_elsewhere", "(1, 0, 0) of (2, 1, 1)", ""};
-    const DeviceArray<int> line(1);
-    try {
-        launch_kernel(sync_with_lanes_elsewhere, {2, 40}, 0xFFFFFFF0u, line.data());
-        CHECK(false);
-    } catch (const CudaError& error) {
-        CHECK(error.code == expected.code);
+TEST_CASE("failure: livelock, a flag that nobody sets") {
+    const DeviceArray<int> flag(std::vector<int>{0});
+    const Report report = check(wait_for_nobody, static_cast<volatile int*>(flag.data()), 8, cudaErrorLaunchTimeout,
+                                "livelock", "wait_for_nobody", "(3, 0, 0) of (8, 1, 1)");
+    CHECK(contains(report.words, "7 threads wait for __syncthreads at " + place(report.lines[1])));
+    CHECK(contains(report.words, "1 thread can run, last seen at " + report.source + ", first (3, 0, 0)"));
+}
+
+/// Every thread wants the lock that thread 0 has taken and keeps.
+__global__ void never_unlock(int* lock, int* lines) {
+    if (in_good_block()) return;
+    lines[0] = __LINE__ + 1;
+    while (atomicCAS(lock, 0, 1) != 0) {
     }
-    const Report report = last_report();
-    INFO(emulator::last_report());
-    CHECK(report.kind == "deadlock");
-    CHECK(report.block == expected.block);
-    CHECK(contains(report.words, "27 threads wait for __syncwarp at " + here + std::to_string(line.download()[0]) +
-                                     ", first (5, 0, 0)"));
-    check_gpu_works();
+    __syncwarp();
+}
+
+TEST_CASE("failure: livelock, a lock that is not given back") {
+    const DeviceArray<int> lock(std::vector<int>{0});
+    const Report report = check(never_unlock, lock.data(), 8, cudaErrorLaunchTimeout, "livelock", "never_unlock");
+    CHECK(contains(report.words, "7 threads can run, last seen at " + report.source));
+    CHECK(contains(report.words, "1 thread waits for __syncwarp"));
+}
+
+__global__ void sleep_for_ever(unsigned nanoseconds, int* lines) {
+    if (in_good_block()) return;
+    lines[0] = __LINE__ + 1;
+    for (;;) __nanosleep(nanoseconds);
+}
+
+TEST_CASE("failure: livelock, asleep") {
+    check(sleep_for_ever, 100u, 2, cudaErrorLaunchTimeout, "livelock", "sleep_for_ever");
 }
 
 }  // namespace

@@ -26,10 +26,7 @@ __global__ void identify(Identity* identities, int* visits) {
     const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     const unsigned i = block * (blockDim.x * blockDim.y * blockDim.z) + thread;
-    identities[i] = {threadIdx,
-                     blockIdx,
-                     {blockDim.x, blockDim.y, blockDim.z},
-                     {gridDim.x, gridDim.y, gridDim.z}};
+    identities[i] = {threadIdx, blockIdx, {blockDim.x, blockDim.y, blockDim.z}, {gridDim.x, gridDim.y, gridDim.z}};
     atomicAdd(&visits[i], 1);
 }
 
@@ -77,7 +74,8 @@ TEST_CASE("threads: a warp has 32 lanes") {
 __global__ void wait_for_all_blocks(int* arrived) {
     if (threadIdx.x == 0) atomicAdd(arrived, 1);
     const volatile int* seen = arrived;
-    while (*seen < int(gridDim.x)) {}
+    while (*seen < int(gridDim.x)) {
+    }
 }
 
 TEST_CASE("blocks: as many are resident as there are multiprocessors, and run interleaved") {
@@ -94,14 +92,15 @@ TEST_CASE("blocks: as many are resident as there are multiprocessors, and run in
 TEST_CASE("blocks: one more is not resident") {
     const WithMultiprocessors restore(2);
     const DeviceArray<int> arrived(std::vector<int>{0});
-    CHECK_THROWS_AS(launch_kernel(wait_for_all_blocks, {3, 1}, arrived.data()), CudaError);
+    CHECK_THROWS_AS(launch_kernel(wait_for_all_blocks, {3, 128}, arrived.data()), CudaError);
     CHECK(arrived.download()[0] == 2);
 }
 
 /// Two blocks take turns: block b may only add the numbers that leave b when divided by 2.
 __global__ void take_turns(int rounds, int* next, int* owner_of_turn) {
     for (int turn = blockIdx.x; turn < 2 * rounds; turn += 2) {
-        while (atomicAdd(next, 0) != turn) {}
+        while (atomicAdd(next, 0) != turn) {
+        }
         owner_of_turn[turn] = blockIdx.x;
         atomicAdd(next, 1);
     }
@@ -123,7 +122,8 @@ __device__ void fill_and_read_back(T* shared, int n, int* arrived, int* wrong) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) shared[i] = T(blockIdx.x * 1000 + i);
     __syncthreads();
     if (threadIdx.x == 0) atomicAdd(arrived, 1);
-    while (atomicAdd(arrived, 0) < int(gridDim.x)) {}
+    while (atomicAdd(arrived, 0) < int(gridDim.x)) {
+    }
     for (int i = threadIdx.x; i < n; i += blockDim.x)
         if (shared[i] != T(blockIdx.x * 1000 + i)) atomicAdd(wrong, 1);
 }

@@ -1,6 +1,7 @@
-// The kernels of tutorial_kernels.cu against plain loops, on fresh inputs and awkward sizes. Where sums are formed in another
-// order, the inputs are small whole numbers: all sums are exact then, and the GPU and the emulator must agree bit for bit.
-// With FLASHLADDER_CHECKSUMS set in the environment, a line for each kernel says so: compare those of the two backends.
+// The kernels of tutorial_kernels.cu against plain loops, on fresh inputs and awkward sizes. Where sums are formed in
+// another order, the inputs are small whole numbers: all sums are exact then, and the GPU and the emulator must agree
+// bit for bit. With FLASHLADDER_CHECKSUMS set in the environment, a line for each kernel says so: compare those of the
+// two backends.
 #include "tutorial_kernels.h"
 
 #include <doctest/doctest.h>

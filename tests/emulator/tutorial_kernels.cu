@@ -1,5 +1,5 @@
-// Kernels of the kind that every CUDA tutorial begins with, in plain CUDA C++: whoever knows them must find that they run on
-// the emulator just so.
+// Kernels of the kind that every CUDA tutorial begins with, in plain CUDA C++: whoever knows them must find that they
+// run on the emulator just so.
 #include "tutorial_kernels.h"
 
 #include <cmath>
@@ -72,7 +72,8 @@ __global__ void histogram_kernel(const unsigned char* bytes, int n, unsigned* co
         if (counts_smem[bin] > 0) atomicAdd(&counts[bin], counts_smem[bin]);
 }
 
-// ---- transpose: whole rows in and whole rows out; one column of padding, so that a column's elements lie in many banks
+// ---- transpose: whole rows in and whole rows out; one column of padding, so that a column's elements lie in many
+// banks
 
 constexpr int side = 32, rows_at_once = 8;
 
@@ -84,7 +85,8 @@ __global__ void transpose_kernel(const float* x, float* y, int rows, int columns
     __syncthreads();
     const int y_column = blockIdx.y * side + threadIdx.x, y_row = blockIdx.x * side + threadIdx.y;
     for (int i = 0; i < side; i += rows_at_once)
-        if (y_row + i < columns && y_column < rows) y[(y_row + i) * rows + y_column] = x_smem[threadIdx.x][threadIdx.y + i];
+        if (y_row + i < columns && y_column < rows)
+            y[(y_row + i) * rows + y_column] = x_smem[threadIdx.x][threadIdx.y + i];
 }
 
 // ---- softmax: one block a row

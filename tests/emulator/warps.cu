@@ -19,12 +19,10 @@ enum class Kind { indexed, up, down, exclusive_or };
 
 template <class T>
 __device__ T shuffle(Kind kind, unsigned mask, T value, int operand, int width) {
-    switch (kind) {
-        case Kind::indexed: return __shfl_sync(mask, value, operand, width);
-        case Kind::up: return __shfl_up_sync(mask, value, operand, width);
-        case Kind::down: return __shfl_down_sync(mask, value, operand, width);
-        default: return __shfl_xor_sync(mask, value, operand, width);
-    }
+    if (kind == Kind::indexed) return __shfl_sync(mask, value, operand, width);
+    if (kind == Kind::up) return __shfl_up_sync(mask, value, operand, width);
+    if (kind == Kind::down) return __shfl_down_sync(mask, value, operand, width);
+    return __shfl_xor_sync(mask, value, operand, width);
 }
 
 /// The lane that is read, as the PTX manual computes it from the lowest five bits of the operand.
