@@ -4,7 +4,6 @@
 # The system goes to FOLDER (1.2 GB), which is kept, or to a temporary folder, which is removed.
 # --work-tree tests the files as they are here instead of the commit HEAD; URL is by default the one that apt uses here.
 set -euo pipefail
-
 source_of=commit mirror='' system=''
 while (($#)); do
     case $1 in
@@ -23,9 +22,9 @@ root=$(realpath "$(dirname "$0")/..")
 temporary=''
 [[ $system ]] || temporary=$(mktemp -d /var/tmp/bare_system.XXXXXX) system=$temporary
 clean_up() {
-    local folder process
-    for process in /proc/[0-9]*; do  # interrupted: what still runs in there would go on writing
-        if [[ $(readlink "$process/root") == "$system" ]]; then kill -KILL "${process#/proc/}"; fi
+    local folder process  # of an interrupted run, which would go on writing:
+    while process=$(find /proc -maxdepth 2 -name root -lname "$system" 2>/dev/null | cut -d/ -f3 | sed q); [[ $process ]]; do
+        kill -KILL "$process" || true
     done
     for folder in dev proc; do
         if mountpoint -q "$system/$folder"; then umount --lazy "$system/$folder"; fi

@@ -23,7 +23,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
-// A block stays on one operating system thread, so what belongs to that thread belongs to the block.
+// Thread-local variables lie side by side, so the emulator can give each block its own; see machine.cpp.
 #define __shared__ static thread_local
 
 #define threadIdx (::emulator::thread_index())
@@ -65,9 +65,10 @@ inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, c
     return value;
 }
 
-/// Reads, changes and writes without another thread in between; the old value. The hooks see a read and a write.
+/// Reads, changes and writes without another thread in between; the old value. The hooks see a read and a write; for
+/// them to find the kernel's line, this and its callers are always inlined.
 template <class T, class F>
-inline T atomic_update(T* address, F change, const Where& where) {
+__forceinline__ T atomic_update(T* address, F change, const Where& where) {
     atomic_access(address, sizeof(T), where);
     const T old = *address, now = change(old);
     *address = now;
@@ -134,44 +135,44 @@ inline unsigned __activemask() { return emulator::active_lanes(); }
 // ---- atomics -------------------------------------------------------------------------------------------------------
 
 template <class T>
-inline T atomicAdd(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicAdd(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return static_cast<T>(old + v); }, where);
 }
 template <class T>
-inline T atomicSub(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicSub(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return static_cast<T>(old - v); }, where);
 }
 template <class T>
-inline T atomicExch(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicExch(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T) { return v; }, where);
 }
 template <class T>
-inline T atomicMin(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicMin(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return std::min(old, v); }, where);
 }
 template <class T>
-inline T atomicMax(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicMax(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return std::max(old, v); }, where);
 }
 template <class T>
-inline T atomicAnd(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicAnd(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return old & v; }, where);
 }
 template <class T>
-inline T atomicOr(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicOr(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return old | v; }, where);
 }
 template <class T>
-inline T atomicXor(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicXor(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return old ^ v; }, where);
 }
 template <class T>
-inline T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v,
-                   emulator::Where where = emulator::Where::current()) {
+__forceinline__ T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v,
+                            emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [=](T old) { return old == expected ? v : old; }, where);
 }
 /// Counts up to `limit` and starts anew at 0.
-inline unsigned atomicInc(unsigned* p, unsigned limit, emulator::Where where = emulator::Where::current()) {
+__forceinline__ unsigned atomicInc(unsigned* p, unsigned limit, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [limit](unsigned old) { return old >= limit ? 0 : old + 1; }, where);
 }
 
@@ -193,7 +194,7 @@ inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
 template <class T>
-inline T __ldg(const T* p) {
+__forceinline__ T __ldg(const T* p) {
     return *p;
 }
 

@@ -10,8 +10,6 @@
 #include <map>
 #include <memory>
 #include <new>
-#include <semaphore>
-#include <thread>
 #include <tuple>
 
 #include "cuda_runtime.h"
@@ -59,8 +57,6 @@ struct Launch {
     dim3 grid, block;
     std::size_t dynamic_shared_bytes;
     std::uint64_t next_block = 0;
-    std::vector<Multiprocessor*> active;  // those that still have work
-    std::binary_semaphore finished{0};
     int code = 0;  // the failure, if any
     std::uint64_t idle_yields = 0;
 
@@ -81,6 +77,7 @@ struct Workspace {
     char* stacks = nullptr;  // each with a guard page at its lower end
     std::size_t stack_count = 0;
     char* shared = nullptr;
+    std::vector<char> static_shared;  // what the block's static __shared__ variables hold while another block runs
     std::vector<std::uint8_t> dynamic_written, static_written;
 
     Workspace() : shared(map(shared_window_bytes)) {}
@@ -106,7 +103,7 @@ private:
     }
 };
 
-/// This program's part of the calling thread's thread-local memory: on a multiprocessor's thread, its static __shared__.
+/// The thread-local variables of this program: `__shared__` means `static thread_local`, and a kernel has no others.
 SharedWindow thread_local_memory() {
     SharedWindow window;
     dl_iterate_phdr(
@@ -132,59 +129,38 @@ SharedWindow thread_local_memory() {
 
 }  // namespace
 
-/// Runs one block after another, all its fibers on one operating system thread. It works only while it has the turn.
+/// Runs one block after another, the threads of each in an order drawn from the seed.
 class Multiprocessor {
 public:
-    Multiprocessor(Launch& launch, Workspace& workspace) : launch_(launch), workspace_(workspace) {}
-
-    void start() {
-        thread_ = std::thread([this] { main(); });
+    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared) : launch_(launch), workspace_(workspace) {
+        block_.static_shared = static_shared;
     }
-    void take_turn() { turn_.release(); }
-    void join() { thread_.join(); }
+
+    /// Makes block i resident.
+    void begin(std::uint64_t i);
+    /// Runs the resident block for a while: to its end, to a failure, or until it is another one's turn.
+    void run_slice();
+    bool finished() const { return block_.live == 0; }
 
     /// Called in a fiber: goes back to the scheduler of this multiprocessor.
     void suspend() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
     void exit_fiber() { context::jump_fcontext(scheduler_, nullptr); }
 
-    Block& block() { return block_; }
-
 private:
-    void main() {
-        turn_.acquire();
-        block_.static_shared = thread_local_memory();
-        while (!launch_.code && launch_.next_block < launch_.blocks()) run_block(launch_.next_block++);
-        auto& active = launch_.active;
-        active.erase(std::find(active.begin(), active.end(), this));
-        if (active.empty())
-            launch_.finished.release();
-        else
-            active[random_order.below(active.size())]->take_turn();
-    }
-
-    void pass_turn() {
-        Multiprocessor* next = launch_.active[random_order.below(launch_.active.size())];
-        if (next == this) return;
-        next->take_turn();
-        turn_.acquire();
-    }
-
-    void prepare(std::uint64_t i);
-    void run_block(std::uint64_t i);
     static void fiber_main(context::transfer_t from);
 
     Launch& launch_;
     Workspace& workspace_;
-    std::thread thread_;
-    std::binary_semaphore turn_{0};
     context::fcontext_t scheduler_ = nullptr;
     Block block_;
 };
 
 namespace {
 
-void clear(SharedWindow& window, std::vector<std::uint8_t>& written) {
-    std::memset(reinterpret_cast<void*>(window.begin), 0xFF, window.bytes);
+constexpr int poison = 0xFF;
+
+/// Nothing in the window was written yet.
+void forget(SharedWindow& window, std::vector<std::uint8_t>& written) {
     written.assign(window.bytes, 0);
     window.written = written.data();
 }
@@ -277,7 +253,7 @@ void record_failure(int code, std::string_view what, const Block& block, const T
 
 }  // namespace
 
-void Multiprocessor::prepare(std::uint64_t i) {
+void Multiprocessor::begin(std::uint64_t i) {
     const unsigned n = launch_.threads();
     workspace_.reserve_stacks(n);
     block_.home = this;
@@ -286,8 +262,10 @@ void Multiprocessor::prepare(std::uint64_t i) {
     block_.barrier = {};
     block_.dynamic_shared.begin = reinterpret_cast<std::uintptr_t>(workspace_.shared) + shared_offset;
     block_.dynamic_shared.bytes = launch_.dynamic_shared_bytes;
-    clear(block_.dynamic_shared, workspace_.dynamic_written);
-    clear(block_.static_shared, workspace_.static_written);
+    std::memset(reinterpret_cast<void*>(block_.dynamic_shared.begin), poison, block_.dynamic_shared.bytes);
+    workspace_.static_shared.assign(block_.static_shared.bytes, static_cast<char>(poison));
+    forget(block_.dynamic_shared, workspace_.dynamic_written);
+    forget(block_.static_shared, workspace_.static_written);
 
     block_.threads.assign(n, {});
     block_.warps.resize((n + warp_size - 1) / warp_size);
@@ -312,18 +290,13 @@ void Multiprocessor::prepare(std::uint64_t i) {
     }
 }
 
-void Multiprocessor::run_block(std::uint64_t i) {
-    prepare(i);
+void Multiprocessor::run_slice() {
+    char* static_shared = reinterpret_cast<char*>(block_.static_shared.begin);
+    std::copy(workspace_.static_shared.begin(), workspace_.static_shared.end(), static_shared);
     auto& ready = block_.ready;
-    // How long a block runs before another one may is drawn too: from one step to many rounds of its threads. Handing over
-    // costs about as much as a hundred steps.
-    const auto draw_slice = [&] { return 1 + random_order.below(block_.threads.size() << random_order.below(6)); };
-    for (std::size_t slice = draw_slice(); block_.live > 0 && !launch_.code; --slice) {
-        if (slice == 0) {
-            pass_turn();
-            slice = draw_slice();
-            continue;
-        }
+    // How long a block runs before another one may is drawn too: from one step to many rounds of its threads.
+    std::size_t steps = 1 + random_order.below(block_.threads.size() << random_order.below(6));
+    for (; steps > 0 && block_.live > 0 && !launch_.code; --steps) {
         if (ready.empty()) {
             record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
@@ -337,6 +310,7 @@ void Multiprocessor::run_block(std::uint64_t i) {
         thread->context = context::jump_fcontext(thread->context, this).fctx;
         current = nullptr;
     }
+    std::copy_n(static_shared, workspace_.static_shared.size(), workspace_.static_shared.begin());
 }
 
 void Multiprocessor::fiber_main(context::transfer_t from) {
@@ -481,19 +455,29 @@ dim3 grid_extent() { return running->grid; }
 int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
     static std::vector<std::unique_ptr<Workspace>> workspaces;
     Launch launch(kernel, grid, block, dynamic_shared_bytes);
-    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
-    while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
-    std::vector<std::unique_ptr<Multiprocessor>> multiprocessors;
-    for (std::uint64_t i = 0; i < resident; ++i) {
-        multiprocessors.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[i]));
-        launch.active.push_back(multiprocessors.back().get());
-    }
     running = &launch;
     reporting = false;
-    for (auto& m : multiprocessors) m->start();
-    launch.active[random_order.below(resident)]->take_turn();
-    launch.finished.acquire();
-    for (auto& m : multiprocessors) m->join();
+    const SharedWindow static_shared = thread_local_memory();
+    char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
+    const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
+
+    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
+    while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
+    std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
+    for (std::uint64_t i = 0; i < resident; ++i) {
+        active.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[i], static_shared));
+        active.back()->begin(launch.next_block++);
+    }
+    while (!active.empty() && !launch.code) {
+        const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
+        (*turn)->run_slice();
+        if (!(*turn)->finished()) continue;
+        if (launch.next_block < launch.blocks())
+            (*turn)->begin(launch.next_block++);
+        else
+            active.erase(turn);
+    }
+    std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
     return launch.code;
 }

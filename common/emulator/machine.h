@@ -1,6 +1,6 @@
-// The virtual GPU at work: threads are fibers, each resident block lives on an operating system thread of its own (so
-// that `static thread_local` is what `__shared__` means), and exactly one fiber of all runs at any time. Who runs next is
-// drawn from the seed, so a run is reproducible, and every order that the drawing allows is one a GPU may show.
+// The virtual GPU at work: threads are fibers, and exactly one of all runs at any time. Who runs next is drawn from the seed,
+// so a run is reproducible, and every order that the drawing allows is one a GPU may show. A `__shared__` variable is a
+// `static thread_local` one, of which each resident block has a copy that is put in place while the block runs.
 #pragma once
 
 #include <array>

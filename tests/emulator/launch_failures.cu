@@ -96,7 +96,9 @@ TEST_CASE("failure: more than 48 KB of shared memory without being asked") {
 
 TEST_CASE("failure: function attributes that cannot be") {
     const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    CHECK(cudaFuncSetAttribute(set_to_one, attribute, 228 * 1024) == cudaErrorInvalidValue);
+    const int most = int(emulator::settings().shared_bytes_per_block);
+    CHECK(cudaFuncSetAttribute(set_to_one, attribute, most) == cudaSuccess);
+    CHECK(cudaFuncSetAttribute(set_to_one, attribute, most + 1) == cudaErrorInvalidValue);
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
     CHECK(cudaFuncSetAttribute(set_to_one, attribute, -1) == cudaErrorInvalidValue);
     CHECK(cudaFuncSetAttribute(set_to_one, static_cast<cudaFuncAttribute>(77), 1) == cudaErrorInvalidValue);

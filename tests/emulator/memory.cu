@@ -44,15 +44,29 @@ struct Large {
     double number;
     const int* pointer;
 };
+struct Row {  // 16 bytes that need no more than a multiple of 8
+    const int* begin;
+    long long length;
+};
+struct NumberedRow {
+    long long number;
+    Row row;
+};
 
-__global__ void read_parameters(Large by_value, const Large* pointed_to, int i, signed char small, double* result) {
-    by_value.numbers[i] += threadIdx.x;  // a copy of its own for each thread
-    result += 5 * threadIdx.x;
+__global__ void read_parameters(Large by_value, const Large* pointed_to, int i, Row row, signed char small,
+                                double* result) {
+    by_value.numbers[i] += threadIdx.x;               // a copy of its own for each thread
+    const NumberedRow rows[] = {{0, row}, {1, row}};  // one of the two is at no multiple of 16
+    const NumberedRow* p = rows;
+    asm volatile("" : "+r"(p));  // the compiler no longer knows what it points to
+    const Row first = p[0].row, second = p[1].row;
+    result += 6 * threadIdx.x;
     result[0] = by_value.numbers[i];
     result[1] = by_value.letter;
     result[2] = by_value.number * small;
     result[3] = *by_value.pointer;
     result[4] = pointed_to->numbers[i] + pointed_to->number;
+    result[5] = first.begin[0] + second.length + first.length - second.begin[0];
 }
 
 TEST_CASE("memory: parameters, structs among them") {
@@ -60,12 +74,13 @@ TEST_CASE("memory: parameters, structs among them") {
     Large large{{}, 'x', 2.5, pointee.data()};
     std::iota(large.numbers, large.numbers + 60, 1000);
     const DeviceArray<Large> device_large(std::vector<Large>{large});
-    const DeviceArray<double> result(5 * 40);
-    launch_kernel(read_parameters, {1, 40}, large, device_large.data(), 17, -3, result.data());
+    const DeviceArray<double> result(6 * 40);
+    launch_kernel(read_parameters, {1, 40}, large, device_large.data(), 17, Row{pointee.data(), 100}, -3,
+                  result.data());
     const std::vector<double> found = result.download();
     for (int thread = 0; thread < 40; ++thread) {
-        const double expected[] = {1017.0 + thread, 'x', -7.5, -9, 1017 + 2.5};
-        for (int k = 0; k < 5; ++k) CHECK(found[5 * thread + k] == expected[k]);
+        const double expected[] = {1017.0 + thread, 'x', -7.5, -9, 1017 + 2.5, 200};
+        for (int k = 0; k < 6; ++k) CHECK(found[6 * thread + k] == expected[k]);
     }
 }
 

@@ -87,9 +87,10 @@ TEST_CASE("failure: between two allocations") {
     const DeviceArray<float> x(100), y(100);
     const std::ptrdiff_t apart = y.data() - x.data();
     REQUIRE(apart > 0);
+    const std::ptrdiff_t mebibyte = (1 << 20) / sizeof(float);
     check_place(x.data() + apart / 2, cudaErrorIllegalAddress, "out of bounds", "of allocation");
     // No run over the end of one may land in the other: all of the space in between belongs to the first.
-    for (const std::ptrdiff_t i : {101l, apart / 3, apart - 65})
+    for (const std::ptrdiff_t i : {101l, mebibyte, apart / 3, apart - 65})
         check_place(x.data() + i, cudaErrorIllegalAddress, "out of bounds", "which has 400 bytes");
 }
 
