@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -56,6 +57,44 @@ TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
         const Comparison result = check(stage_under_test(), inputs);
         CHECK_MESSAGE(result.passed, result.describe(inputs.shape));
     }
+}
+
+// Features that not every rung has. That a stage without one refuses it is checked further down.
+
+void check_feature(AttentionShape shape, Values values, bool lse) {
+    if (!why_unsupported(stage_under_test().supports, shape, lse).empty()) return;
+    const Comparison result = check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse);
+    CHECK_MESSAGE(result.passed, result.describe(shape));
+}
+
+TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
+    for (const int head_dim : stage_under_test().supports.head_dims)
+        for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {65, 65}, {200, 200}, {33, 257}, {257, 33}, {300, 1}, {1, 300}}) {
+            AttentionShape shape = shape_of(2, n_q, n_k, head_dim);
+            shape.causal = true;
+            check_feature(shape, Values::normal, true);
+            check_feature(shape, Values::growing_maximum, true);
+        }
+}
+
+TEST_CASE("agrees with the reference: LSE") {
+    for (const int head_dim : stage_under_test().supports.head_dims)
+        for (const auto& [n_q, n_k] : {std::pair(1, 1), {31, 100}, {100, 257}}) {
+            check_feature(shape_of(3, n_q, n_k, head_dim), Values::normal, true);
+            check_feature(shape_of(3, n_q, n_k, head_dim), Values::peaky, true);
+        }
+}
+
+TEST_CASE("agrees with the reference: grouped queries") {
+    for (const int head_dim : stage_under_test().supports.head_dims)
+        for (const auto& [heads, kv_heads] : {std::pair(6, 3), {6, 2}, {5, 1}}) {
+            AttentionShape shape = shape_of(heads, 70, 90, head_dim);
+            shape.batch = 2;
+            shape.kv_heads = kv_heads;
+            check_feature(shape, Values::normal, false);
+            shape.causal = true;
+            check_feature(shape, Values::normal, true);
+        }
 }
 
 TEST_CASE("gives the same bits again") {
@@ -126,6 +165,17 @@ TEST_CASE("Q and O of more than 2^31 elements" * doctest::skip()) {
 }  // namespace
 
 const Stage& stage_under_test() { return stages().front(); }
+
+double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row) {
+    const std::size_t d = static_cast<std::size_t>(reference.head_dim);
+    double product = 0, norm = 0, reference_norm = 0;
+    for (std::size_t x = row * d; x < (row + 1) * d; ++x) {
+        product += outputs.O[x] * reference.O[x];
+        norm += double(outputs.O[x]) * outputs.O[x];
+        reference_norm += reference.O[x] * reference.O[x];
+    }
+    return product / std::sqrt(norm * reference_norm);
+}
 
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     AttentionShape shape;

@@ -14,4 +14,7 @@ const Stage& stage_under_test();
 /// A shape with this many heads in one batch.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 
+/// Cosine of the angle between row `row` of the output and of the reference, which holds all rows.
+double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row);
+
 }  // namespace flashladder
