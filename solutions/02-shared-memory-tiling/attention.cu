@@ -54,8 +54,8 @@ __device__ float row_max(float x) {
 /// One block owns one (batch, head), as in rung 01. Thread (tx, ty) owns rows 4 ty to 4 ty + 3 of every tile; of S the columns
 /// tx, tx + 16, ..., of O the columns 4 tx to 4 tx + 3 and every 64th further.
 template <int d, int B_c>
-__global__ void __launch_bounds__(threads) tiled_flash(const float* Q, const float* K, const float* V, float* O, float* l,
-                                                       float* m, int N_q, int N_k, float scale) {
+__global__ void __launch_bounds__(threads, 1) tiled_flash(const float* Q, const float* K, const float* V, float* O, float* l,
+                                                          float* m, int N_q, int N_k, float scale) {
     constexpr int columns = B_c / threads_x, chunks = d / (4 * threads_x);  // of S and O that a thread owns
     float* Q_i = dynamic_shared<float>();  // (B_r, d)
     float* K_j = Q_i + B_r * d;            // (B_c, d + pad)
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(threads) tiled_flash(const float* Q, const flo
 /// The largest B_c, of those that were compiled, whose tiles fit into M bytes of shared memory; 0 if none does.
 int block_columns(int M, int d) {
     for (const int B_c : {256, 128, 64, 32})
-        if (shared_bytes(B_c, d) <= M) return B_c;
+        if (B_c * d <= 128 * 128 && shared_bytes(B_c, d) <= M) return B_c;
     return 0;
 }
 
@@ -164,7 +164,7 @@ void launch_tiled(const ForwardArgs& args, int B_c) {
     const unsigned heads = args.shape.batch * args.shape.heads;
     auto* l = static_cast<float*>(args.scratch);
     float* m = l + std::size_t(heads) * args.shape.n_q;
-    const auto kernel = B_c == 256 ? tiled_flash<d, d == 64 ? 256 : 128>  // at d = 128, no device has room for 256
+    const auto kernel = B_c == 256 ? tiled_flash<d, d == 64 ? 256 : 128>  // d = 128 has no kernel for 256
                         : B_c == 128 ? tiled_flash<d, 128>
                         : B_c == 64 ? tiled_flash<d, 64> : tiled_flash<d, 32>;
     launch_kernel(kernel, {heads, threads, std::size_t(shared_bytes(B_c, d)), args.stream}, static_cast<const float*>(args.Q),
