@@ -280,7 +280,7 @@ TEST_CASE("failure: livelock, a flag that nobody sets") {
     CHECK(contains(report.words, "1 thread can run, last seen at " + report.source + ", first (3, 0, 0)"));
 }
 
-/// Every thread wants the lock that thread 0 has taken and keeps.
+/// Every thread wants the lock that one of them has taken and keeps.
 __global__ void never_unlock(int* lock, int* lines) {
     if (in_good_block()) return;
     lines[0] = __LINE__ + 1;

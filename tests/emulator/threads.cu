@@ -1,9 +1,7 @@
 // Threads, blocks and grids: who exists, who is resident together, whose shared memory is whose.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <set>
-#include <tuple>
+#include <cstdint>
 #include <vector>
 
 #include "device_array.h"
@@ -144,6 +142,18 @@ TEST_CASE("shared memory: static, each block has its own") {
     const DeviceArray<int> arrived(std::vector<int>{0}), wrong(std::vector<int>{0});
     launch_kernel(use_static_shared, {4, 40}, arrived.data(), wrong.data());
     CHECK(wrong.download()[0] == 0);
+}
+
+thread_local int host_variable = 42;
+
+TEST_CASE("shared memory: static, what belongs to the host is left alone") {
+    // __shared__ is thread_local underneath.
+    const DeviceArray<int> arrived(std::vector<int>{0}), wrong(std::vector<int>{0});
+    host_variable = 43;
+    launch_kernel(use_static_shared, {4, 40}, arrived.data(), wrong.data());
+    CHECK(host_variable == 43);
+    CHECK_THROWS_AS(launch_kernel(use_static_shared, {1, 40}, arrived.data() + 1, wrong.data()), CudaError);
+    CHECK(host_variable == 43);
 }
 
 TEST_CASE("shared memory: dynamic, each block has its own, up to all that a block may have") {
