@@ -2,7 +2,6 @@
 // memory. And what is there before anyone has written: poison.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>

@@ -1,6 +1,7 @@
 // Accesses that a thread may not make: each is found, and told with kernel, block, thread, place and source line.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,7 +1,8 @@
 // Shuffles and votes, against what the PTX manual says of shfl.sync and vote.sync.
 #include <doctest/doctest.h>
 
-#include <bit>
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
