@@ -82,7 +82,8 @@ TEST_CASE("__syncthreads_count, _and, _or") {
     }
 }
 
-/// Lanes pass values around within groups of `width` lanes; each group meets three times more often than the one before.
+/// Lanes pass values around within groups of `width` lanes; each group meets three times more often than the one
+/// before.
 __global__ void pass_around_groups(int width, int* result) {
     __shared__ int now[2][96];
     const int self = threadIdx.x, lane = self % 32, group = self / width, first = group * width;
