@@ -13,8 +13,6 @@
 namespace emulator {
 namespace {
 
-enum class Access { read, write };
-
 template <class Words>
 [[noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
                          const void* pc, Words place) {
@@ -82,18 +80,24 @@ template <std::size_t n, Access access>
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const Block& block = *current->block;
-    static const DeviceMemory& device = DeviceMemory::instance();
+    static DeviceMemory& device = DeviceMemory::instance();
     if (block.dynamic_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
+        if (counting) trace_access(address, n, access, true, pc);
     } else if (device.covers(address)) {
         check_alignment<n, access>(address, pc);
         const Allocation* allocation = device.find(address);
         if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
             refuse_device(allocation, address, n, access, pc);
+        if (counting) {
+            device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
+            trace_access(address, n, access, false, pc);
+        }
     } else if (block.static_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.static_shared, address, "static", pc);
+        if (counting) trace_access(address, n, access, true, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
     }

@@ -206,6 +206,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     Warp& warp = block.warps[warp_index];
     const Rendezvous& rendezvous = warp.pending[i];
     if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
+    if (counting && rendezvous.arrived == warp.live) trace_convergence(warp);
     const Rendezvous done = rendezvous;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
@@ -325,6 +326,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     running->idle_yields = 0;
     Warp& warp = block.warps[thread.warp()];
     warp.live &= ~(Lanes(1) << thread.lane());
+    if (counting && warp.live == 0) trace_convergence(warp);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
     check_barrier(block);
     self->exit_fiber();
@@ -371,6 +373,10 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         if (block.live < block.threads.size()) check_barrier(block);
         barrier.last_sum = barrier.sum;
         running->idle_yields = 0;
+        if (counting) {
+            trace_barrier(barrier.where);
+            for (Warp& warp : block.warps) trace_convergence(warp);
+        }
         for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
         barrier.arrived.clear();
         current->block->home->suspend();
@@ -429,6 +435,7 @@ void made_progress() { running->idle_yields = 0; }
 
 void atomic_access(const void* address, std::size_t bytes, const std::source_location& where) {
     if (random_order.below(4) == 0) yield(where);
+    current->in_atomic = true;
     const auto a = reinterpret_cast<std::uintptr_t>(address);
     if (a % bytes != 0)
         fail(cudaErrorMisalignedAddress, where,
@@ -461,6 +468,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
+    if (counting) begin_launch_trace();
     const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
     while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
     std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
@@ -479,6 +487,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     }
     std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
+    if (counting && !launch.code) end_launch_trace(kernel, grid, block, dynamic_shared_bytes);
     return launch.code;
 }
 

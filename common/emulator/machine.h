@@ -13,12 +13,11 @@
 #include "emulator.h"
 #include "memory.h"
 #include "report.h"
+#include "trace.h"
 #include "vector_types.h"
+#include "warp_access.h"
 
 namespace emulator {
-
-constexpr int warp_size = 32;
-using Lanes = std::uint32_t;  // one bit a lane
 
 struct Block;
 class Multiprocessor;
@@ -33,6 +32,7 @@ struct Thread {
     bool exited = false;
     const char* waits_for = nullptr;  // null while it can run
     Place where;                      // it waits, or where it last let others run
+    bool in_atomic = false;           // between the read and the write of an atomic function
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -56,6 +56,7 @@ struct Warp {
     Lanes live = 0;
     std::vector<Rendezvous> pending;
     std::array<Exchange, warp_size> received;  // by lane: the last one it took part in
+    WarpTrace trace;
 };
 
 /// `__syncthreads`: who has arrived.
