@@ -87,6 +87,7 @@ struct LaunchTrace {
     Sites sites;
     std::unordered_map<const void*, std::uint64_t> exponentials;
     std::map<std::string, std::uint64_t> barriers;
+    std::map<std::uintptr_t, std::array<GlobalWork, 3>> allocations;  // by their first byte
 };
 LaunchTrace trace;
 CountedWork counted;
@@ -96,15 +97,13 @@ void add_to_site(std::uint32_t number, const WarpAccess& access) {
     const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * site.bytes;
     if (site.shared) {
         const Wavefronts w = shared_wavefronts(access, site.bytes, site.kind);
-        ++site.shared_work.accesses;
-        site.shared_work.requested_bytes += requested;
-        site.shared_work.wavefronts += w.needed + w.extra;
-        site.shared_work.conflicts += w.extra;
+        site.shared_work += {1, requested, w.needed + w.extra, w.extra};
     } else {
-        ++site.global.accesses;
-        site.global.requested_bytes += requested;
-        site.global.used_bytes += distinct_bytes(access, site.bytes);
-        site.global.sectors += sectors(access, site.bytes);
+        const GlobalWork work{1, requested, distinct_bytes(access, site.bytes), sectors(access, site.bytes)};
+        site.global += work;
+        const auto some_lane = static_cast<std::size_t>(std::countr_zero(access.lanes));
+        const Allocation& allocation = *DeviceMemory::instance().find(access.address[some_lane]);
+        trace.allocations[allocation.begin][static_cast<std::size_t>(site.kind)] += work;
     }
 }
 
@@ -145,6 +144,7 @@ void begin_launch_trace() {
     trace.sites.clear();
     trace.exponentials.clear();
     trace.barriers.clear();
+    trace.allocations.clear();
     DeviceMemory::instance().forget_marks();
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site) site->count = 0;
 }
@@ -175,6 +175,8 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
         launch.total += work;
         launch.lines.push_back({line, work});
     }
+    for (const auto& [begin, work] : trace.allocations)
+        launch.allocations.push_back({reinterpret_cast<const void*>(begin), work});
     counted.launches.push_back(std::move(launch));
 }
 

@@ -59,6 +59,12 @@ struct LineWork {
     Work work;
 };
 
+/// What a launch did to one allocation of device memory.
+struct AllocationWork {
+    const void* begin = nullptr;
+    std::array<GlobalWork, 3> work{};  // by Access
+};
+
 struct LaunchWork {
     std::string kernel;
     dim3 grid, block;
@@ -66,7 +72,8 @@ struct LaunchWork {
     Work total;
     // Bytes of device memory that the launch read or wrote at all: what a perfect cache would let through.
     std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
-    std::vector<LineWork> lines;  // by their name
+    std::vector<LineWork> lines;              // by their name
+    std::vector<AllocationWork> allocations;  // by address
 };
 
 struct CountedWork {
