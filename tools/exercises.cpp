@@ -112,6 +112,15 @@ std::string make_starter(std::string_view solution, std::string_view open) {
     return out;
 }
 
+std::string without_markers(std::string_view solution) {
+    std::string out;
+    const auto put = [&](std::string_view line) { out += fmt::format("{}\n", line); };
+    walk(solution, put, [&](const Region& region) {
+        for (std::string_view line : region.solution) put(line);
+    });
+    return out;
+}
+
 std::string replace_once(std::string_view text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);
     if (from.empty() || at == std::string_view::npos) throw std::runtime_error(fmt::format("not found: {}", from));

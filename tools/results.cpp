@@ -59,18 +59,16 @@ void note_gpu_state(nlohmann::json& results) {
                          {"power", smi("power.draw")}, {"power_limit", smi("power.limit")}};
 }
 
+nlohmann::json to_json(const AttentionShape& s) {
+    return {{"batch", s.batch}, {"heads", s.heads}, {"kv_heads", s.kv_heads}, {"n_q", s.n_q},
+            {"n_k", s.n_k},     {"head_dim", s.head_dim}, {"causal", s.causal}};
+}
+
 nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison, const Timing* timing) {
     nlohmann::json row = {{"stage", stage.name()},
                           {"origin", "solution"},
                           {"dtype", to_string(s.dtype)},
-                          {"shape",
-                           {{"batch", s.batch},
-                            {"heads", s.heads},
-                            {"kv_heads", s.kv_heads},
-                            {"n_q", s.n_q},
-                            {"n_k", s.n_k},
-                            {"head_dim", s.head_dim},
-                            {"causal", s.causal}}},
+                          {"shape", to_json(s)},
                           {"error", comparison.error},
                           {"worst_row", comparison.worst_row},
                           {"scratch_bytes", stage.scratch_bytes(s)}};

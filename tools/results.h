@@ -16,6 +16,8 @@ nlohmann::json new_results();
 /// Adds driver and clocks as nvidia-smi tells them. To be called right after the last timed kernel.
 void note_gpu_state(nlohmann::json& results);
 
+nlohmann::json to_json(const AttentionShape& shape);
+
 /// One row: a stage on a shape. Times are null where nothing was timed.
 nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison, const Timing* timing);
 

@@ -59,6 +59,12 @@ void require_supported(const Support& supports, const ForwardArgs& args) {
 
 std::span<const Stage> stages() { return registry(); }
 
+const Stage& find_stage(const std::string& name) {
+    for (const Stage& stage : stages())
+        if (stage.name() == name) return stage;
+    throw std::invalid_argument(name + " is not in this program");
+}
+
 Registration::Registration(Stage stage) {
     auto& all = registry();
     const auto place = std::find_if(all.begin(), all.end(), [&](const Stage& s) { return s.name() > stage.name(); });

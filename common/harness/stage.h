@@ -39,6 +39,9 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
 /// All registered stages, by name.
 std::span<const Stage> stages();
 
+/// The registered stage of this name. Throws std::invalid_argument if there is none.
+const Stage& find_stage(const std::string& name);
+
 struct Registration {
     explicit Registration(Stage stage);
 };
