@@ -26,8 +26,8 @@ METRICS = {
     "global_write_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"],
     "global_atomic_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",
                               "l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum"],
-    "shared_read_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
-    "shared_write_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
+    "shared_read_wavefronts": ["smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
+    "shared_write_wavefronts": ["smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum"],
     "shared_atomic_wavefronts": ["smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_atom.sum"],
     "shared_read_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"],
     "shared_write_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
@@ -42,10 +42,12 @@ def output_of(command):
 
 
 def commit():
-    """As in tools/results.cpp: git's, else LADDER_COMMIT's."""
+    """As in tools/results.cpp: LADDER_COMMIT's, else git's."""
+    if "LADDER_COMMIT" in os.environ:
+        return os.environ["LADDER_COMMIT"]
     found = output_of(["git", "rev-parse", "--short=12", "HEAD"])
     changed = output_of(["git", "status", "--porcelain", "--untracked-files=no"])
-    return found + ("-dirty" if changed else "") if found else os.environ.get("LADDER_COMMIT", "unknown")
+    return found + ("-dirty" if changed else "") if found else "unknown"
 
 
 def profile(command):

@@ -16,12 +16,11 @@ namespace flashladder {
 namespace {
 
 std::string commit() {
+    if (const char* given = std::getenv("LADDER_COMMIT")) return given;  // where a copy of the tree has no or another history
     const std::string git = fmt::format("git -C '{}' ", project_root());
     const std::string hash = first_line_of(git + "rev-parse --short=12 HEAD");
     const bool changed = !first_line_of(git + "status --porcelain --untracked-files=no").empty();
-    if (!hash.empty()) return hash + (changed ? "-dirty" : "");
-    const char* given = std::getenv("LADDER_COMMIT");  // on a machine to which the tree was copied without its history
-    return given ? given : "unknown";
+    return hash.empty() ? "unknown" : hash + (changed ? "-dirty" : "");
 }
 
 std::string smi(const std::string& field) {

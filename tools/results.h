@@ -9,8 +9,8 @@
 
 namespace flashladder {
 
-/// {gpu, multiprocessors, cuda, commit, date, rows: []}. A commit whose files were changed afterwards ends in "-dirty"; where
-/// git knows nothing, LADDER_COMMIT is believed.
+/// {gpu, multiprocessors, cuda, commit, date, rows: []}. A commit whose files were changed afterwards ends in "-dirty";
+/// LADDER_COMMIT, if it is set, is believed instead.
 nlohmann::json new_results();
 
 /// Adds driver and clocks as nvidia-smi tells them. To be called right after the last timed kernel.
