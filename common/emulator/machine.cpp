@@ -30,7 +30,6 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t cache_line = 64, stack_spread = 32 * 1024;
 constexpr std::size_t shared_window_bytes = 256 * 1024;
 constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes
-constexpr std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 
 /// splitmix64: small, and good enough to shuffle with.
 class Random {
@@ -414,7 +413,7 @@ Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
 void yield(const Place& where) {
     current->where = where;
-    if (++running->idle_yields > patience)
+    if (++running->idle_yields > settings().patience)
         fail(cudaErrorLaunchTimeout, where,
              [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
     step_aside();
