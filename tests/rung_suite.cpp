@@ -38,7 +38,6 @@ std::vector<AttentionShape> shapes() {
             s.batch = counts[(2 * a + b) % 3];
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.batch = 1;
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.heads = s.kv_heads = 1;
-            s.kv_heads = s.heads;
             all.push_back(with_enough_rows(s));
         }
     return all;
