@@ -12,7 +12,8 @@ TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
     // All rows of V are the same one, so O is that row whatever the scores are.
     for (const int head_dim : {64, 128}) {
         Inputs in = make_inputs(shape_of(2, 33, 300, head_dim), Values::normal, test_seed());
-        for (std::size_t row = 1; row < 600; ++row) std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
+        for (std::size_t row = 1; row < 600; ++row)
+            std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
         const Comparison result = check(stage_under_test(), in);
         CHECK_MESSAGE(result.passed, "all rows of V are equal; ", result.describe(in.shape));
     }

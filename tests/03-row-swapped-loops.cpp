@@ -11,8 +11,8 @@ namespace flashladder {
 namespace {
 
 TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") {
-    // Values that the first block of queries does not see are NaN. A weight of 0 does not help against NaN: only a kernel
-    // that never looks at them keeps them out.
+    // Values that the first block of queries does not see are NaN. A weight of 0 does not help against NaN: only a
+    // kernel that never looks at them keeps them out.
     Inputs in = make_inputs(shape_of(1, 200, 200, 64), Values::normal, test_seed());
     in.shape.causal = true;
     std::fill(in.V.begin() + 128 * 64, in.V.end(), std::numeric_limits<float>::quiet_NaN());
@@ -38,7 +38,9 @@ TEST_CASE("EXERCISE 3.3: the one division, and LSE") {
     CHECK_MESSAGE(result.passed, result.describe(in.shape));
 }
 
-TEST_CASE("needs no memory beyond inputs and outputs") { CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0); }
+TEST_CASE("needs no memory beyond inputs and outputs") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+}
 
 }  // namespace
 }  // namespace flashladder

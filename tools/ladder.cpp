@@ -32,12 +32,14 @@ int main(int argc, char** argv) {
     TestOptions test;
     bool check = false, no_timing = false;
 
-    auto* run_verb = app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
+    auto* run_verb =
+        app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
     run_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     run_verb->add_option("--json", run.json, "write the results to this file");
     run_verb->add_flag("--no-timing", no_timing, "check only");
     auto* list_verb = app.add_subcommand("list", "the rungs, and how far you are");
-    auto* test_verb = app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
+    auto* test_verb =
+        app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
     test_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     test_verb->add_flag("--solution", test.solution, "test the finished rung instead of yours");
     test_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");

@@ -59,7 +59,8 @@ void note_gpu_state(nlohmann::json& results) {
                          {"power", smi("power.draw")}, {"power_limit", smi("power.limit")}};
 }
 
-nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison, const Timing* timing) {
+nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison,
+                          const Timing* timing) {
     nlohmann::json row = {{"stage", stage.name()},
                           {"origin", "solution"},
                           {"dtype", to_string(s.dtype)},

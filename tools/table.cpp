@@ -8,7 +8,9 @@
 namespace flashladder {
 namespace {
 
-bool is_number(const std::string& cell) { return !cell.empty() && cell.find_first_not_of("0123456789.+-ex %") == std::string::npos; }
+bool is_number(const std::string& cell) {
+    return !cell.empty() && cell.find_first_not_of("0123456789.+-ex %") == std::string::npos;
+}
 
 }  // namespace
 
@@ -33,7 +35,8 @@ std::string Table::plain() const {
 
 std::string Table::markdown() const {
     std::string text = fmt::format("| {} |\n|", fmt::join(header_, " | "));
-    for (std::size_t c = 0; c < header_.size(); ++c) text += !rows_.empty() && is_number(rows_.front()[c]) ? "---:|" : "---|";
+    for (std::size_t c = 0; c < header_.size(); ++c)
+        text += !rows_.empty() && is_number(rows_.front()[c]) ? "---:|" : "---|";
     text += "\n";
     for (const auto& row : rows_) text += fmt::format("| {} |\n", fmt::join(row, " | "));
     return text;

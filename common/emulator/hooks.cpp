@@ -1,6 +1,6 @@
-// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's own
-// run-time library is not linked: these are the functions that the compiler calls, and they check each access of a CUDA
-// thread. A return address tells the source line.
+// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's
+// own run-time library is not linked: these are the functions that the compiler calls, and they check each access of a
+// CUDA thread. A return address tells the source line.
 #include <fmt/format.h>
 
 #include <array>

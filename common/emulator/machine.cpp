@@ -131,7 +131,8 @@ SharedWindow thread_local_memory() {
 /// Runs one block after another, the threads of each in an order drawn from the seed.
 class Multiprocessor {
 public:
-    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared) : launch_(launch), workspace_(workspace) {
+    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared)
+        : launch_(launch), workspace_(workspace) {
         block_.static_shared = static_shared;
     }
 
@@ -460,7 +461,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
-    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
+    const auto resident =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
     while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
     std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
     for (std::uint64_t i = 0; i < resident; ++i) {

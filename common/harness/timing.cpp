@@ -60,7 +60,8 @@ std::vector<Timing> time_stages(const std::vector<const Stage*>& stages, const A
     for (const Stage* stage : stages) {  // warm-up; the second launch says how many the time allows
         time_once(*stage);
         const double ms = time_once(*stage);
-        wanted.push_back(std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
+        wanted.push_back(
+            std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
     }
     for (int round = 0; round < options.max_samples; ++round)
         for (std::size_t s = 0; s < stages.size(); ++s)
