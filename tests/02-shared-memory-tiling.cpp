@@ -18,7 +18,8 @@ TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
     // All rows of V are the same one, so O is that row whatever the scores are.
     for (const int head_dim : {64, 128}) {
         Inputs in = make_inputs(shape_of(2, 33, 300, head_dim), Values::normal, test_seed());
-        for (std::size_t row = 1; row < 600; ++row) std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
+        for (std::size_t row = 1; row < 600; ++row)
+            std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
         const Comparison result = check(stage_under_test(), in);
         CHECK_MESSAGE(result.passed, "all rows of V are equal; ", result.describe(in.shape));
     }
@@ -39,7 +40,8 @@ TEST_CASE("twice the shared memory: half the blocks of keys, and Q, O, l and m t
         std::size_t kilobytes;
         int B_c;  // with so much; twice that with twice as much
     };
-    for (const auto& [head_dim, kilobytes, B_c] : {Doubling{64, 66, 64}, {64, 115, 128}, {128, 74, 32}, {128, 114, 64}}) {
+    for (const auto& [head_dim, kilobytes, B_c] :
+         {Doubling{64, 66, 64}, {64, 115, 128}, {128, 74, 32}, {128, 114, 64}}) {
         const Inputs in = make_inputs(shape_of(1, 100, 1024, head_dim), Values::normal, test_seed());
         const auto counts = [&](std::size_t M) {
             const std::size_t before = std::exchange(emulator::settings().shared_bytes_per_block, M);

@@ -15,8 +15,8 @@ namespace flashladder {
 namespace {
 
 TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") {
-    // Values that the first block of queries does not see are NaN. A weight of 0 does not help against NaN: only a kernel
-    // that never looks at them keeps them out.
+    // Values that the first block of queries does not see are NaN. A weight of 0 does not help against NaN: only a
+    // kernel that never looks at them keeps them out.
     Inputs in = make_inputs(shape_of(1, 200, 200, 64), Values::normal, test_seed());
     in.shape.causal = true;
     std::fill(in.V.begin() + 128 * 64, in.V.end(), std::numeric_limits<float>::quiet_NaN());
@@ -58,13 +58,16 @@ TEST_CASE("Q is read once and O written once; K and V once a block of queries, a
         for (const char* tensor : {"K", "V"}) {
             const double full = double(all.tensors.at(tensor).read.requested_bytes);
             CHECK(full == 16.0 * bytes_of_Q);
-            CHECK(double(causal.tensors.at(tensor).read.requested_bytes) == full * 17 / 32);  // (1 + 2 + ... + 16) / 16^2
+            CHECK(double(causal.tensors.at(tensor).read.requested_bytes) ==
+                  full * 17 / 32);  // (1 + 2 + ... + 16) / 16^2
         }
     }
 }
 #endif
 
-TEST_CASE("needs no memory beyond inputs and outputs") { CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0); }
+TEST_CASE("needs no memory beyond inputs and outputs") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+}
 
 }  // namespace
 }  // namespace flashladder

@@ -1,5 +1,5 @@
-// What every finished rung must do and no more: its counted work is what its lesson's arithmetic says. Not for chapters,
-// where another way to the right result is as good.
+// What every finished rung must do and no more: its counted work is what its lesson's arithmetic says. Not for
+// chapters, where another way to the right result is as good.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -22,11 +22,13 @@ struct Case {
 std::vector<Case> cases() {
     std::mt19937_64 random(test_seed());
     const auto draw = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };
-    std::vector<Case> all = {{shape_of(1, 128, 128, 64)},      {shape_of(2, 256, 256, 64)},       {shape_of(1, 100, 257, 64)},
-                             {shape_of(1, 33, 300, 128)},      {shape_of(1, 96, 520, 64), 160},   {shape_of(1, 64, 300, 128), 100},
-                             {shape_of(3, 1, 1, 64)},          {shape_of(1, 200, 200, 64), 227, true}};
+    std::vector<Case> all = {{shape_of(1, 128, 128, 64)},     {shape_of(2, 256, 256, 64)},
+                             {shape_of(1, 100, 257, 64)},     {shape_of(1, 33, 300, 128)},
+                             {shape_of(1, 96, 520, 64), 160}, {shape_of(1, 64, 300, 128), 100},
+                             {shape_of(3, 1, 1, 64)},         {shape_of(1, 200, 200, 64), 227, true}};
     for (int i = 0; i < 4; ++i) {
-        Case random_case{shape_of(draw(3), draw(200), draw(400), i % 2 ? 128 : 64), i < 2 ? std::size_t(227) : std::size_t(120)};
+        Case random_case{shape_of(draw(3), draw(200), draw(400), i % 2 ? 128 : 64),
+                         i < 2 ? std::size_t(227) : std::size_t(120)};
         random_case.shape.batch = draw(2);
         all.push_back(random_case);
     }
@@ -71,7 +73,8 @@ TEST_CASE("counted: from rung 02 on, Q, K, V and O move in whole sectors") {
     const Stage& stage = stage_under_test();
     if (stage.name() < "02") return;
     for (const int head_dim : stage.supports.head_dims) {
-        const StageCounts counts = count_stage(stage, make_inputs(shape_of(2, 100, 300, head_dim), Values::normal, test_seed()));
+        const StageCounts counts =
+            count_stage(stage, make_inputs(shape_of(2, 100, 300, head_dim), Values::normal, test_seed()));
         for (const char* name : {"Q", "K", "V", "O"}) {
             CAPTURE(name);
             CHECK(counts.tensors.at(name).read.coalescing() == 1);

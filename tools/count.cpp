@@ -53,12 +53,8 @@ StageCounts count(const Stage& stage, const Problem& problem, std::uint64_t seed
 
 nlohmann::json row_of(const Stage& stage, const Problem& problem, const StageCounts& counts) {
     const AttentionShape& s = problem.shape;
-    nlohmann::json row = {{"stage", stage.name()},
-                          {"dtype", to_string(s.dtype)},
-                          {"shape", to_json(s)},
-                          {"lse", problem.lse},
-                          {"shared_bytes", problem.shared_bytes},
-                          {"counts", to_json(counts)}};
+    nlohmann::json row = {{"stage", stage.name()}, {"dtype", to_string(s.dtype)},          {"shape", to_json(s)},
+                          {"lse", problem.lse},    {"shared_bytes", problem.shared_bytes}, {"counts", to_json(counts)}};
     if (const auto form = closed_form(stage.name(), s, problem.shared_bytes, problem.lse))
         row["closed_form"] = {{"requested_bytes", form->requested_bytes},
                               {"distinct_bytes", form->distinct_bytes},
@@ -93,7 +89,9 @@ bool wanted(const Stage& stage, const Problem& problem) {
            (!other_memory || stage.name().starts_with("02"));
 }
 
-double conflict_share(const emulator::SharedWork& w) { return w.wavefronts == 0 ? 0 : double(w.conflicts) / double(w.wavefronts); }
+double conflict_share(const emulator::SharedWork& w) {
+    return w.wavefronts == 0 ? 0 : double(w.conflicts) / double(w.wavefronts);
+}
 
 std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
 
@@ -112,8 +110,8 @@ std::string source_line(const std::string& place) {
 }
 
 Table counts_table() {
-    return Table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts", "exp a score",
-                  "divisions a score"});
+    return Table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
+                  "exp a score", "divisions a score"});
 }
 
 std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& shape, const StageCounts& counts) {
@@ -121,31 +119,40 @@ std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& 
     const auto global = total.all_global();
     const auto shared = total.all_shared();
     const double scores = double(shape.n_q) * shape.n_k;
-    return {stage.name(), fmt::format("{}", shape.head_dim), readable_bytes(double(global.requested_bytes)),
-            readable_bytes(double(counts.distinct_bytes())), readable_bytes(double(global.sectors * emulator::sector_bytes)),
-            percent(global.coalescing()), fmt::format("{}", shared.wavefronts), percent(conflict_share(shared)),
-            quotient(double(total.exponentials), scores), quotient(double(total.divisions), scores)};
+    return {stage.name(),
+            fmt::format("{}", shape.head_dim),
+            readable_bytes(double(global.requested_bytes)),
+            readable_bytes(double(counts.distinct_bytes())),
+            readable_bytes(double(global.sectors * emulator::sector_bytes)),
+            percent(global.coalescing()),
+            fmt::format("{}", shared.wavefronts),
+            percent(conflict_share(shared)),
+            quotient(double(total.exponentials), scores),
+            quotient(double(total.divisions), scores)};
 }
 
 void print_kernels(const StageCounts& counts) {
-    Table table({"kernel", "blocks", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts", "exp", "divisions",
-                 "barriers"});
+    Table table({"kernel", "blocks", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
+                 "exp", "divisions", "barriers"});
     for (const auto& launch : counts.work.launches) {
         const auto global = launch.total.all_global();
         const auto shared = launch.total.all_shared();
-        table.add({launch.kernel, fmt::format("{}", launch.grid.x * launch.grid.y * launch.grid.z), readable_bytes(double(global.requested_bytes)),
+        table.add({launch.kernel, fmt::format("{}", launch.grid.x * launch.grid.y * launch.grid.z),
+                   readable_bytes(double(global.requested_bytes)),
                    readable_bytes(double(launch.distinct_read_bytes + launch.distinct_written_bytes)),
                    readable_bytes(double(global.sectors * emulator::sector_bytes)), percent(global.coalescing()),
-                   fmt::format("{}", shared.wavefronts), percent(conflict_share(shared)), fmt::format("{}", launch.total.exponentials),
-                   fmt::format("{}", launch.total.divisions), fmt::format("{}", launch.total.barriers)});
+                   fmt::format("{}", shared.wavefronts), percent(conflict_share(shared)),
+                   fmt::format("{}", launch.total.exponentials), fmt::format("{}", launch.total.divisions),
+                   fmt::format("{}", launch.total.barriers)});
     }
     fmt::print("{}\n", table.plain());
 }
 
 void print_tensors(const StageCounts& counts, const AttentionShape& s) {
-    const std::map<std::string, double> sizes = {{"Q", 4.0 * double(s.q_elements())}, {"K", 4.0 * double(s.kv_elements())},
-                                                 {"V", 4.0 * double(s.kv_elements())}, {"O", 4.0 * double(s.q_elements())},
-                                                 {"lse", 4.0 * double(s.lse_elements())}, {"scratch", double(counts.peak_scratch_bytes)}};
+    const std::map<std::string, double> sizes = {
+        {"Q", 4.0 * double(s.q_elements())},     {"K", 4.0 * double(s.kv_elements())},
+        {"V", 4.0 * double(s.kv_elements())},    {"O", 4.0 * double(s.q_elements())},
+        {"lse", 4.0 * double(s.lse_elements())}, {"scratch", double(counts.peak_scratch_bytes)}};
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
     for (const auto& [name, work] : counts.tensors) {
         const double bytes = sizes.contains(name) ? sizes.at(name) : 0;
@@ -172,20 +179,23 @@ void print_lines(const StageCounts& counts, int most) {
         for (const auto& [line, work] : launch.lines) by_line[line] += work;
     std::vector<std::pair<std::string, Work>> lines(by_line.begin(), by_line.end());
     std::stable_sort(lines.begin(), lines.end(), [](auto& a, auto& b) { return moved(a.second) > moved(b.second); });
-    Table table({"line", "requested", "moved", "coalesced", "wavefronts", "conflicts", "exp", "divisions", "barriers", "source"});
+    Table table({"line", "requested", "moved", "coalesced", "wavefronts", "conflicts", "exp", "divisions", "barriers",
+                 "source"});
     for (std::size_t i = 0; i < std::min(lines.size(), std::size_t(most)); ++i) {
         const auto& [line, work] = lines[i];
         const auto global = work.all_global();
         const auto shared = work.all_shared();
         const auto number = [](std::uint64_t n) { return n == 0 ? "" : fmt::format("{}", n); };
-        table.add({line.substr(line.rfind('/') + 1), global.accesses == 0 ? "" : readable_bytes(double(global.requested_bytes)),
+        table.add({line.substr(line.rfind('/') + 1),
+                   global.accesses == 0 ? "" : readable_bytes(double(global.requested_bytes)),
                    global.accesses == 0 ? "" : readable_bytes(double(global.sectors * emulator::sector_bytes)),
                    global.accesses == 0 ? "" : percent(global.coalescing()), number(shared.wavefronts),
-                   shared.accesses == 0 ? "" : percent(conflict_share(shared)), number(work.exponentials), number(work.divisions),
-                   number(work.barriers), source_line(line)});
+                   shared.accesses == 0 ? "" : percent(conflict_share(shared)), number(work.exponentials),
+                   number(work.divisions), number(work.barriers), source_line(line)});
     }
     fmt::print("{}\n", table.plain());
-    if (lines.size() > std::size_t(most)) fmt::print("{} more lines: --lines {}\n\n", lines.size() - std::size_t(most), lines.size());
+    if (lines.size() > std::size_t(most))
+        fmt::print("{} more lines: --lines {}\n\n", lines.size() - std::size_t(most), lines.size());
 }
 
 void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
@@ -229,7 +239,8 @@ int count_rungs(const CountOptions& options) {
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     if (!options.check.empty()) {
         const bool fresh = nlohmann::json::parse(read_file(options.check)).at("rows") == results.at("rows");
-        fmt::print("{} {}\n", options.check, fresh ? "is what is counted now" : "is stale: ./ladder count --json " + options.check);
+        fmt::print("{} {}\n", options.check,
+                   fresh ? "is what is counted now" : "is stale: ./ladder count --json " + options.check);
         return fresh ? 0 : 1;
     }
     fmt::print("Counted work of one head, N = 1024, f32, not causal.\n\n{}", table.plain());
@@ -242,11 +253,13 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     if (options.shared_bytes > 0) problem.shared_bytes = options.shared_bytes;
     emulator::reseed(options.seed);
     const StageCounts counts = count(stage, problem, options.seed);
-    fmt::print("{}, {}, on the emulator: what its kernels ask for. No times.\n\n", stage.name(), to_string(problem.shape));
+    fmt::print("{}, {}, on the emulator: what its kernels ask for. No times.\n\n", stage.name(),
+               to_string(problem.shape));
     print_kernels(counts);
     print_tensors(counts, problem.shape);
     print_lines(counts, options.lines);
-    if (const auto form = closed_form(stage.name(), problem.shape, problem.shared_bytes, problem.lse)) print_closed_form(counts, *form);
+    if (const auto form = closed_form(stage.name(), problem.shape, problem.shared_bytes, problem.lse))
+        print_closed_form(counts, *form);
     if (!options.json.empty()) {
         nlohmann::json results = new_results();
         results["rows"].push_back(row_of(stage, problem, counts));

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
-#include <unistd.h>
 
 #include "exercises.h"
 #include "files.h"
@@ -37,7 +37,8 @@ std::string diff_from_below(const Chapter& chapter) {
 
     const TemporaryFolder folder;
     for (const Chapter* c : {&below, &chapter})
-        write_file((folder.path / c->number()).string(), without_markers(read_file(project_root() + "/" + c->solution())));
+        write_file((folder.path / c->number()).string(),
+                   without_markers(read_file(project_root() + "/" + c->solution())));
     const std::string command = fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(),
                                             below.solution(), chapter.solution(), below.number(), chapter.number());
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -50,7 +51,8 @@ std::string diff_from_below(const Chapter& chapter) {
 
 int show_diff(const Chapter& chapter) {
     const std::string text = diff_from_below(chapter);
-    fmt::print("{}", text.empty() ? fmt::format("{} is the lowest rung: there is nothing below it.\n", chapter.name) : text);
+    fmt::print("{}",
+               text.empty() ? fmt::format("{} is the lowest rung: there is nothing below it.\n", chapter.name) : text);
     return 0;
 }
 

@@ -31,11 +31,12 @@ nlohmann::json results(const std::string& file) {
 }
 
 std::string caption(const nlohmann::json& r, const std::string& what) {
-    return fmt::format("{}, driver {}, CUDA {}, commit {}, {}; SM clock {} of at most {} at the end. {}; medians of "
-                       "interleaved launches.\n",
-                       r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(), r.at("cuda").get<std::string>(),
-                       r.at("commit").get<std::string>(), r.at("date").get<std::string>(),
-                       r.at("clocks").at("sm").get<std::string>(), r.at("clocks").at("sm_max").get<std::string>(), what);
+    return fmt::format(
+        "{}, driver {}, CUDA {}, commit {}, {}; SM clock {} of at most {} at the end. {}; medians of "
+        "interleaved launches.\n",
+        r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(), r.at("cuda").get<std::string>(),
+        r.at("commit").get<std::string>(), r.at("date").get<std::string>(), r.at("clocks").at("sm").get<std::string>(),
+        r.at("clocks").at("sm_max").get<std::string>(), what);
 }
 const std::string on_the_grid = "16384 tokens, heads = 2048 / d, f32, not causal";
 
@@ -53,11 +54,12 @@ std::string ladder_table(const nlohmann::json& r, const Arguments&) {
     for (const int d : {64, 128}) {
         double below = 0;
         for (const auto& row : r.at("rows")) {
-            if (!timed(row, "grid") || row.at("shape").at("n_q") != 4096 || row.at("shape").at("head_dim") != d) continue;
+            if (!timed(row, "grid") || row.at("shape").at("n_q") != 4096 || row.at("shape").at("head_dim") != d)
+                continue;
             const double ms = row.at("ms");
             table.add({row.at("stage"), fmt::format("{}", d), fmt::format("{:.2f}", ms),
-                       fmt::format("{:.2f}", row.at("tflops").get<double>()), below > 0 ? fmt::format("{:.2f}x", below / ms) : "",
-                       readable_bytes(row.at("scratch_bytes"))});
+                       fmt::format("{:.2f}", row.at("tflops").get<double>()),
+                       below > 0 ? fmt::format("{:.2f}x", below / ms) : "", readable_bytes(row.at("scratch_bytes"))});
             below = ms;
         }
     }
@@ -66,14 +68,16 @@ std::string ladder_table(const nlohmann::json& r, const Arguments&) {
 
 /// A lesson's table: one rung at every size, beside the rung below.
 std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
-    Table table({"d", "N", "ms", "min to max", "TFLOP/s", "vs the rung below", "error", "memory beyond inputs and output"});
+    Table table(
+        {"d", "N", "ms", "min to max", "TFLOP/s", "vs the rung below", "error", "memory beyond inputs and output"});
     std::map<std::string, double> below;  // by shape
     for (const auto& row : r.at("rows")) {
         if (!timed(row, "grid")) continue;
         const double ms = row.at("ms");
         const std::string shape = row.at("shape").dump();
         if (row.at("stage").get<std::string>().starts_with(arguments.at("rung")))
-            table.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(), fmt::format("{:.3f}", ms),
+            table.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
+                       fmt::format("{:.3f}", ms),
                        fmt::format("{:.3f} to {:.3f}", row.at("ms_min").get<double>(), row.at("ms_max").get<double>()),
                        fmt::format("{:.2f}", row.at("tflops").get<double>()),
                        below.contains(shape) ? fmt::format("{:.2f}x", below[shape] / ms) : "",
@@ -83,7 +87,9 @@ std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
     return fmt::format("{}\n{}", table.markdown(), caption(r, on_the_grid));
 }
 
-bool is_rung(const nlohmann::json& row, const std::string& number) { return row.at("stage").get<std::string>().starts_with(number); }
+bool is_rung(const nlohmann::json& row, const std::string& number) {
+    return row.at("stage").get<std::string>().starts_with(number);
+}
 
 std::string milliseconds(const nlohmann::json& row) { return fmt::format("{:.3f}", row.at("ms").get<double>()); }
 std::string tflops(const nlohmann::json& row) { return fmt::format("{:.2f}", row.at("tflops").get<double>()); }
@@ -98,7 +104,8 @@ std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
         if (is_rung(row, below)) slow = row;
         if (!is_rung(row, rung)) continue;
         const auto& shape = row.at("shape");
-        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), milliseconds(slow), tflops(slow), milliseconds(row), tflops(row),
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), milliseconds(slow), tflops(slow),
+                   milliseconds(row), tflops(row),
                    fmt::format("{:.2f}x", slow.at("ms").get<double>() / row.at("ms").get<double>())});
     }
     return fmt::format("{}\n{}", table.markdown(), caption(r, "B = 1, N = 4096, f32, not causal"));
@@ -113,10 +120,12 @@ std::string features_table(const nlohmann::json& r, const Arguments& arguments) 
         const auto& shape = row.at("shape");
         const double ms = row.at("ms");
         if (!shape.at("causal") && shape.at("heads") == shape.at("kv_heads")) plain = ms;
-        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("kv_heads").dump(), shape.at("causal") ? "yes" : "no",
-                   milliseconds(row), tflops(row), fmt::format("{:.2f}x", ms / plain)});
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("kv_heads").dump(),
+                   shape.at("causal") ? "yes" : "no", milliseconds(row), tflops(row),
+                   fmt::format("{:.2f}x", ms / plain)});
     }
-    return fmt::format("{}\n{}", table.markdown(), caption(r, "B = 4, N = 4096, f32; causal counts half the operations"));
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, "B = 4, N = 4096, f32; causal counts half the operations"));
 }
 
 // ---- counted work
@@ -139,7 +148,8 @@ struct Totals {
     double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers;
 
     explicit Totals(const nlohmann::json& total) {
-        const auto global = total.value("global", nlohmann::json::object()), shared = total.value("shared", nlohmann::json::object());
+        const auto global = total.value("global", nlohmann::json::object()),
+                   shared = total.value("shared", nlohmann::json::object());
         requested = sum_of(global, "requested_bytes");
         used = sum_of(global, "used_bytes");
         moved = 32 * sum_of(global, "sectors");
@@ -154,8 +164,8 @@ struct Totals {
 std::string percent(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
 
 std::string counted_ladder_table(const nlohmann::json& r, const Arguments&) {
-    Table table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts", "exp a score",
-                 "divisions a score"});
+    Table table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts",
+                 "exp a score", "divisions a score"});
     for (const auto& row : r.at("rows")) {
         if (!counted(row)) continue;
         const auto& counts = row.at("counts");
@@ -178,14 +188,18 @@ std::string rung_counts_table(const nlohmann::json& r, const Arguments& argument
     const auto add = [&](const char* name, const char* closed_form, auto count) {
         std::vector<std::string> cells = {name};
         for (const auto& row : rows) {
-            cells.push_back(*closed_form ? fmt::format("{:.0f}", row.at("closed_form").at(closed_form).template get<double>()) : "");
+            cells.push_back(*closed_form
+                                ? fmt::format("{:.0f}", row.at("closed_form").at(closed_form).template get<double>())
+                                : "");
             cells.push_back(count(row.at("counts"), Totals(row.at("counts").at("total"))));
         }
         table.add(cells);
     };
     const auto whole = [](double x) { return fmt::format("{:.0f}", x); };
-    add("requested bytes", "requested_bytes", [&](const auto& c, const Totals&) { return whole(c.at("requested_bytes")); });
-    add("distinct bytes", "distinct_bytes", [&](const auto& c, const Totals&) { return whole(c.at("distinct_bytes")); });
+    add("requested bytes", "requested_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("requested_bytes")); });
+    add("distinct bytes", "distinct_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("distinct_bytes")); });
     add("exponentials", "exponentials", [&](const auto&, const Totals& t) { return whole(t.exponentials); });
     add("divisions", "divisions", [&](const auto&, const Totals& t) { return whole(t.divisions); });
     add("bytes in the sectors moved", "", [&](const auto&, const Totals& t) { return whole(t.moved); });
@@ -201,15 +215,21 @@ std::string shared_memory_table(const nlohmann::json& r, const Arguments& argume
     Table table({"M, shared memory of a block", "K and V", "Q", "O", "l and m", "requested in all", "closed form"});
     std::map<int, std::vector<std::string>> by_memory;
     for (const auto& row : r.at("rows")) {
-        if (!is_rung(row, arguments.at("rung")) || row.at("shape").at("n_q") != 1024 || row.at("shape").at("head_dim") != 64) continue;
+        if (!is_rung(row, arguments.at("rung")) || row.at("shape").at("n_q") != 1024 ||
+            row.at("shape").at("head_dim") != 64)
+            continue;
         const auto& tensors = row.at("counts").at("tensors");
         const auto of = [&](const char* name) {
             const auto& tensor = tensors.at(name);
-            return tensor.at("read").at("requested_bytes").template get<double>() + tensor.at("written").at("requested_bytes").template get<double>();
+            return tensor.at("read").at("requested_bytes").template get<double>() +
+                   tensor.at("written").at("requested_bytes").template get<double>();
         };
         const int kilobytes = row.at("shared_bytes").get<int>() / 1024;
-        by_memory[kilobytes] = {fmt::format("{} KB", kilobytes), fmt::format("{:.0f}", of("K") + of("V")), fmt::format("{:.0f}", of("Q")),
-                                fmt::format("{:.0f}", of("O")), fmt::format("{:.0f}", of("scratch")),
+        by_memory[kilobytes] = {fmt::format("{} KB", kilobytes),
+                                fmt::format("{:.0f}", of("K") + of("V")),
+                                fmt::format("{:.0f}", of("Q")),
+                                fmt::format("{:.0f}", of("O")),
+                                fmt::format("{:.0f}", of("scratch")),
                                 row.at("counts").at("requested_bytes").dump(),
                                 fmt::format("{:.0f}", row.at("closed_form").at("requested_bytes").get<double>())};
     }
@@ -224,9 +244,12 @@ std::string causal_table(const nlohmann::json& r, const Arguments& arguments) {
         const auto& s = row.at("shape");
         if (!is_rung(row, arguments.at("rung")) || s.at("n_q") != 1024 || s.at("head_dim") != 64) continue;
         const auto& tensors = row.at("counts").at("tensors");
-        const double kv = tensors.at("K").at("read").at("requested_bytes").get<double>() + tensors.at("V").at("read").at("requested_bytes").get<double>();
-        table.add({s.at("causal") ? "causal" : "not causal", readable_bytes(kv), readable_bytes(tensors.at("Q").at("read").at("requested_bytes")),
-                   readable_bytes(tensors.at("O").at("written").at("requested_bytes")), row.at("counts").at("total").at("exponentials").dump()});
+        const double kv = tensors.at("K").at("read").at("requested_bytes").get<double>() +
+                          tensors.at("V").at("read").at("requested_bytes").get<double>();
+        table.add({s.at("causal") ? "causal" : "not causal", readable_bytes(kv),
+                   readable_bytes(tensors.at("Q").at("read").at("requested_bytes")),
+                   readable_bytes(tensors.at("O").at("written").at("requested_bytes")),
+                   row.at("counts").at("total").at("exponentials").dump()});
     }
     return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "One head, N = 1024, d = 64"));
 }
@@ -236,7 +259,8 @@ std::string memory_table(const nlohmann::json& r, const Arguments&) {
     std::map<std::string, std::map<int, double>> by_stage;
     for (const auto& row : r.at("rows")) {
         const auto& s = row.at("shape");
-        if (s.at("head_dim") != 64 || s.at("heads") != 1 || s.at("causal") || row.at("shared_bytes") != 227 * 1024) continue;
+        if (s.at("head_dim") != 64 || s.at("heads") != 1 || s.at("causal") || row.at("shared_bytes") != 227 * 1024)
+            continue;
         by_stage[row.at("stage")][s.at("n_q")] = row.at("counts").at("peak_scratch_bytes");
     }
     std::vector<std::string> header = {"N"};
@@ -247,7 +271,8 @@ std::string memory_table(const nlohmann::json& r, const Arguments&) {
         for (const auto& [stage, peaks] : by_stage) cells.push_back(fmt::format("{:.0f}", peaks.at(n)));
         table.add(cells);
     }
-    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
 }
 
 /// Kernel by kernel: what the profiler said and what the emulator counted.
@@ -257,26 +282,30 @@ std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
     for (const auto& [program, launches] : gpu.at("programs").items()) {
         const auto& counted_launches = emulated.at("programs").at(program);
         if (launches.size() != counted_launches.size())
-            throw std::runtime_error(fmt::format("{}: {} launches on the GPU, {} on the emulator", program, launches.size(), counted_launches.size()));
+            throw std::runtime_error(fmt::format("{}: {} launches on the GPU, {} on the emulator", program,
+                                                 launches.size(), counted_launches.size()));
         for (std::size_t i = 0; i < launches.size(); ++i)
             for (const auto& [what, count] : launches[i].at("counts").items()) {
                 const double profiled = count, counted = counted_launches[i].at("counts").at(what);
                 if (profiled == 0 && counted == 0) continue;
                 std::string words = what;
                 std::replace(words.begin(), words.end(), '_', ' ');
-                table.add({program, counted_launches[i].at("kernel"), words, fmt::format("{:.0f}", profiled), fmt::format("{:.0f}", counted),
+                table.add({program, counted_launches[i].at("kernel"), words, fmt::format("{:.0f}", profiled),
+                           fmt::format("{:.0f}", counted),
                            profiled == 0 ? "" : fmt::format("{:+.1f}%", 100 * (counted - profiled) / profiled)});
             }
     }
-    return fmt::format("{}\n{}, driver {}, {}, commit {}, {}; emulator at commit {}.\n", table.markdown(), gpu.at("gpu").get<std::string>(),
-                       gpu.at("driver").get<std::string>(), gpu.at("profiler").get<std::string>(), gpu.at("commit").get<std::string>(),
+    return fmt::format("{}\n{}, driver {}, {}, commit {}, {}; emulator at commit {}.\n", table.markdown(),
+                       gpu.at("gpu").get<std::string>(), gpu.at("driver").get<std::string>(),
+                       gpu.at("profiler").get<std::string>(), gpu.at("commit").get<std::string>(),
                        gpu.at("date").get<std::string>(), emulated.at("commit").get<std::string>());
 }
 
 std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
     const Chapter chapter = find_chapter(arguments.at("rung"));
-    return fmt::format("<details><summary>The whole difference: ./ladder diff {}</summary>\n\n```diff\n{}```\n</details>\n", chapter.number(),
-                       diff_from_below(chapter));
+    return fmt::format(
+        "<details><summary>The whole difference: ./ladder diff {}</summary>\n\n```diff\n{}```\n</details>\n",
+        chapter.number(), diff_from_below(chapter));
 }
 
 struct Generator {
@@ -284,11 +313,16 @@ struct Generator {
     std::function<std::string(const nlohmann::json&, const Arguments&)> generate;
 };
 const std::map<std::string, Generator> generators = {
-    {"ladder", {timings_file, ladder_table}},        {"results", {timings_file, rung_table}},
-    {"heads", {timings_file, heads_table}},          {"features", {timings_file, features_table}},
-    {"counted-ladder", {counts_file, counted_ladder_table}}, {"counts", {counts_file, rung_counts_table}},
-    {"shared-memory", {counts_file, shared_memory_table}},   {"causal", {counts_file, causal_table}},
-    {"memory", {counts_file, memory_table}},         {"diff", {"", diff_block}},
+    {"ladder", {timings_file, ladder_table}},
+    {"results", {timings_file, rung_table}},
+    {"heads", {timings_file, heads_table}},
+    {"features", {timings_file, features_table}},
+    {"counted-ladder", {counts_file, counted_ladder_table}},
+    {"counts", {counts_file, rung_counts_table}},
+    {"shared-memory", {counts_file, shared_memory_table}},
+    {"causal", {counts_file, causal_table}},
+    {"memory", {counts_file, memory_table}},
+    {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
 };
 
@@ -299,7 +333,8 @@ std::string generated_table(const std::string& request) {
     std::string name, word;
     words >> name;
     Arguments arguments;
-    while (words >> word) arguments[word.substr(0, word.find('='))] = word.substr(std::min(word.find('=') + 1, word.size()));
+    while (words >> word)
+        arguments[word.substr(0, word.find('='))] = word.substr(std::min(word.find('=') + 1, word.size()));
     const auto generator = generators.find(name);
     if (generator == generators.end()) throw std::runtime_error(fmt::format("there is no generated table '{}'", name));
     const auto& [file, make] = generator->second;

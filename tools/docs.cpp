@@ -25,7 +25,8 @@ std::string regenerate(const std::string& text) {
         const std::size_t line_end = text.find('\n', begin), end = text.find(end_mark, begin);
         if (end == std::string::npos) throw std::runtime_error(fmt::format("no '{}'", end_mark));
         const std::size_t request = begin + begin_mark.size();
-        out += text.substr(at, line_end + 1 - at) + generated_table(text.substr(request, text.find(" -->", request) - request));
+        out += text.substr(at, line_end + 1 - at) +
+               generated_table(text.substr(request, text.find(" -->", request) - request));
         at = end;
     }
 }
@@ -44,7 +45,8 @@ void for_each_document(const std::function<void(const std::string&, const std::s
 }  // namespace
 
 int write_docs() {
-    for_each_document([](const std::string& path, const std::string& text) { write_file(project_root() + "/" + path, text); });
+    for_each_document(
+        [](const std::string& path, const std::string& text) { write_file(project_root() + "/" + path, text); });
     return 0;
 }
 
@@ -56,7 +58,8 @@ int check_docs() {
         ++stale;
     };
     for_each_document([&](const std::string& path, const std::string& text) { compare(path, text, "./ladder docs"); });
-    for (const Chapter& chapter : chapters()) compare(chapter.file(), starter_of(chapter), "./ladder reset " + chapter.number());
+    for (const Chapter& chapter : chapters())
+        compare(chapter.file(), starter_of(chapter), "./ladder reset " + chapter.number());
     return stale == 0 ? 0 : 1;
 }
 

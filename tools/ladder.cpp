@@ -36,12 +36,14 @@ int main(int argc, char** argv) {
     ProfileOptions profile;
     bool check = false, no_timing = false;
 
-    auto* run_verb = app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
+    auto* run_verb =
+        app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
     run_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     run_verb->add_option("--json", run.json, "write the results to this file");
     run_verb->add_flag("--no-timing", no_timing, "check only");
     auto* list_verb = app.add_subcommand("list", "the rungs, and how far you are");
-    auto* test_verb = app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
+    auto* test_verb =
+        app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
     test_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     test_verb->add_flag("--solution", test.solution, "test the finished rung instead of yours");
     test_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
@@ -72,11 +74,13 @@ int main(int argc, char** argv) {
     };
     add_shape(profile_verb);
     profile_verb->add_flag("--lse", profile.lse, "ask for LSE too");
-    profile_verb->add_option("--shared", profile.shared_bytes, "bytes of shared memory that a block of the virtual GPU may have");
+    profile_verb->add_option("--shared", profile.shared_bytes,
+                             "bytes of shared memory that a block of the virtual GPU may have");
     profile_verb->add_option("--lines", profile.lines, "so many source lines")->capture_default_str();
     profile_verb->add_option("--json", profile.json, "write the counts to this file");
     profile_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
-    auto* launch_verb = app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
+    auto* launch_verb =
+        app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
     launch_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     add_shape(launch_verb);
     launch_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");

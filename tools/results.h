@@ -19,7 +19,8 @@ void note_gpu_state(nlohmann::json& results);
 nlohmann::json to_json(const AttentionShape& shape);
 
 /// One row: a stage on a shape. Times are null where nothing was timed.
-nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison, const Timing* timing);
+nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison,
+                          const Timing* timing);
 
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);

@@ -62,7 +62,8 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
             try {
                 const Comparison c = flashladder::check(stage, check.inputs, check.judge);
                 table.add({stage.name(), check.name, fmt::format("{:.1e}", c.error), fmt::format("{:.1e}", c.worst_row),
-                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG", seconds_since(start)});
+                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG",
+                           seconds_since(start)});
                 results["rows"].push_back(result_row(stage, check.inputs.shape, c, nullptr));
                 if (!c.passed) complaints += fmt::format("{}: {}\n", stage.name(), c.describe(check.inputs.shape));
             } catch (const CudaError& error) {
@@ -125,17 +126,21 @@ std::vector<TimedProblem> timed_problems() {
         // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
         auto rows = rows_to_check(shape, 1);
         std::vector<std::size_t> sampled;
-        for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256)) sampled.push_back(rows[i]);
-        const AttentionRows reference = reference_attention(inputs, sampled), standard = standard_attention(inputs, sampled);
+        for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256))
+            sampled.push_back(rows[i]);
+        const AttentionRows reference = reference_attention(inputs, sampled),
+                            standard = standard_attention(inputs, sampled);
         for (std::size_t s = 0; s < able.size(); ++s) {
             const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
             if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
             const Timing& t = timings[s];
             const auto number = [](int n) { return fmt::format("{}", n); };
             table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
-                       fmt::format("{}{}", shape.causal ? "causal " : "", shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
-                       able[s]->name(), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min), fmt::format("{:.3f}", t.ms_max),
-                       fmt::format("{:.2f}", shape.flops() / t.ms / 1e9), s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
+                       fmt::format("{}{}", shape.causal ? "causal " : "",
+                                   shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
+                       able[s]->name(), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min),
+                       fmt::format("{:.3f}", t.ms_max), fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
+                       s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
             results["rows"].push_back(result_row(*able[s], shape, c, &t));
             results["rows"].back()["set"] = set;
         }
@@ -152,8 +157,8 @@ int run_ladder(const RunOptions& options) {
 #ifndef FLASHLADDER_GPU
     emulator::reseed(options.seed);
 #endif
-    fmt::print("Every rung against the reference (double precision), on {}, seed {}.\n\n", results["gpu"].get<std::string>(),
-               options.seed);
+    fmt::print("Every rung against the reference (double precision), on {}, seed {}.\n\n",
+               results["gpu"].get<std::string>(), options.seed);
     const int status = check_all(options, results);
 #ifdef FLASHLADDER_GPU
     if (options.timing && status == 0) time_all(results);

@@ -10,7 +10,8 @@ namespace {
 
 /// "1.98x", "4.2 MB" and "17%" are numbers too.
 bool is_number(const std::string& cell) {
-    return !cell.empty() && cell.find_first_of("0123456789") == 0 && cell.find_first_not_of("0123456789.+-ex %KMGB") == std::string::npos;
+    return !cell.empty() && cell.find_first_of("0123456789") == 0 &&
+           cell.find_first_not_of("0123456789.+-ex %KMGB") == std::string::npos;
 }
 
 /// Of all that is not empty in a column.

@@ -1,5 +1,5 @@
-// Counts the divisions of kernels. No hook is called for them, so each divss and divsd of the compiler's output becomes a
-// macro of the assembler: it adds one to a counter of its own and then divides.
+// Counts the divisions of kernels. No hook is called for them, so each divss and divsd of the compiler's output becomes
+// a macro of the assembler: it adds one to a counter of its own and then divides.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct DivisionSite {
 #endif
 
 #if defined(FLASHLADDER_HOOKS) && defined(__x86_64__)
-// Neither registers nor flags may change. "?" puts the counter into the group of the code that it belongs to, so that the
-// linker drops or keeps both. divss is divps behind a prefix; written so, the macro does not call itself.
+// Neither registers nor flags may change. "?" puts the counter into the group of the code that it belongs to, so that
+// the linker drops or keeps both. divss is divps behind a prefix; written so, the macro does not call itself.
 asm(R"(
 .macro count_division
 .pushsection flashladder_divisions, "aw?"

@@ -41,8 +41,9 @@ struct Site {
 class Sites {
 public:
     std::uint32_t number(const void* pc, std::size_t bytes, Access kind, bool shared) {
-        const std::uint64_t key = reinterpret_cast<std::uintptr_t>(pc) << 8 | std::uint64_t(std::countr_zero(bytes)) << 4 |
-                                  std::uint64_t(kind) << 1 | std::uint64_t(shared);
+        const std::uint64_t key = reinterpret_cast<std::uintptr_t>(pc) << 8 |
+                                  std::uint64_t(std::countr_zero(bytes)) << 4 | std::uint64_t(kind) << 1 |
+                                  std::uint64_t(shared);
         for (std::size_t i = hash(key);; i = (i + 1) & (table_.size() - 1)) {
             if (table_[i].key == key) return table_[i].site;
             if (table_[i].key == 0) return add(key, {pc, bytes, kind, shared, {}, {}});
@@ -304,12 +305,11 @@ struct WholeProgram {
 }  // namespace emulator
 
 // The linker is asked for --wrap: who calls expf comes here.
-#define COUNT_CALLS(f, T)                                                       \
-    T __real_##f(T);                                                            \
-    T __wrap_##f(T x) {                                                         \
-        if (emulator::counting && emulator::current)                            \
-            emulator::trace_exponential(__builtin_return_address(0));           \
-        return __real_##f(x);                                                   \
+#define COUNT_CALLS(f, T)                                                                                      \
+    T __real_##f(T);                                                                                           \
+    T __wrap_##f(T x) {                                                                                        \
+        if (emulator::counting && emulator::current) emulator::trace_exponential(__builtin_return_address(0)); \
+        return __real_##f(x);                                                                                  \
     }
 extern "C" {
 COUNT_CALLS(expf, float)

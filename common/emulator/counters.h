@@ -77,15 +77,16 @@ struct LaunchWork {
 };
 
 struct CountedWork {
-    std::vector<LaunchWork> launches;    // in their order
+    std::vector<LaunchWork> launches;   // in their order
     std::size_t peak_memory_bytes = 0;  // most device memory in use at a time
 
     Work total() const;
 };
 
-/// Calls `run` and counts what the kernels do that it launches. Slower than running them: the addresses of a warp's lanes
-/// are collected until all have come. Lanes are matched by instruction and by how often each has come to it since the last
-/// barrier; where lanes skip an instruction in some rounds of a loop, that may match them differently than a GPU would.
+/// Calls `run` and counts what the kernels do that it launches. Slower than running them: the addresses of a warp's
+/// lanes are collected until all have come. Lanes are matched by instruction and by how often each has come to it since
+/// the last barrier; where lanes skip an instruction in some rounds of a loop, that may match them differently than a
+/// GPU would.
 CountedWork count_work(const std::function<void()>& run);
 
 /// As JSON, with or without the lines. If LADDER_COUNTS names a file, this of all that a program launches is written

@@ -1,6 +1,6 @@
-// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's own
-// run-time library is not linked: these are the functions that the compiler calls, and they check each access of a CUDA
-// thread. A return address tells the source line.
+// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's
+// own run-time library is not linked: these are the functions that the compiler calls, and they check each access of a
+// CUDA thread. A return address tells the source line.
 #include <fmt/format.h>
 
 #include <array>
@@ -111,11 +111,21 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
         while (piece > n || reinterpret_cast<std::uintptr_t>(p) % piece != 0) piece /= 2;
         const bool read = access == Access::read;
         switch (piece) {
-            case 16: read ? check<16, Access::read>(p, pc) : check<16, Access::write>(p, pc); break;
-            case 8: read ? check<8, Access::read>(p, pc) : check<8, Access::write>(p, pc); break;
-            case 4: read ? check<4, Access::read>(p, pc) : check<4, Access::write>(p, pc); break;
-            case 2: read ? check<2, Access::read>(p, pc) : check<2, Access::write>(p, pc); break;
-            default: read ? check<1, Access::read>(p, pc) : check<1, Access::write>(p, pc); break;
+            case 16:
+                read ? check<16, Access::read>(p, pc) : check<16, Access::write>(p, pc);
+                break;
+            case 8:
+                read ? check<8, Access::read>(p, pc) : check<8, Access::write>(p, pc);
+                break;
+            case 4:
+                read ? check<4, Access::read>(p, pc) : check<4, Access::write>(p, pc);
+                break;
+            case 2:
+                read ? check<2, Access::read>(p, pc) : check<2, Access::write>(p, pc);
+                break;
+            default:
+                read ? check<1, Access::read>(p, pc) : check<1, Access::write>(p, pc);
+                break;
         }
         p += piece;
         n -= piece;

@@ -30,7 +30,6 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t cache_line = 64, stack_spread = 32 * 1024;
 constexpr std::size_t shared_window_bytes = 256 * 1024;
 constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes
-constexpr std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 
 /// splitmix64: small, and good enough to shuffle with.
 class Random {
@@ -132,7 +131,8 @@ SharedWindow thread_local_memory() {
 /// Runs one block after another, the threads of each in an order drawn from the seed.
 class Multiprocessor {
 public:
-    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared) : launch_(launch), workspace_(workspace) {
+    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared)
+        : launch_(launch), workspace_(workspace) {
         block_.static_shared = static_shared;
     }
 
@@ -420,7 +420,7 @@ Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
 void yield(const Place& where) {
     current->where = where;
-    if (++running->idle_yields > patience)
+    if (++running->idle_yields > settings().patience)
         fail(cudaErrorLaunchTimeout, where,
              [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
     step_aside();
@@ -469,7 +469,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
     if (counting) begin_launch_trace();
-    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
+    const auto resident =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
     while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
     std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
     for (std::uint64_t i = 0; i < resident; ++i) {

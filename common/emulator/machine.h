@@ -1,6 +1,7 @@
-// The virtual GPU at work: threads are fibers, and exactly one of all runs at any time. Who runs next is drawn from the seed,
-// so a run is reproducible, and every order that the drawing allows is one a GPU may show. A `__shared__` variable is a
-// `static thread_local` one, of which each resident block has a copy that is put in place while the block runs.
+// The virtual GPU at work: threads are fibers, and exactly one of all runs at any time. Who runs next is drawn from the
+// seed, so a run is reproducible, and every order that the drawing allows is one a GPU may show. A `__shared__`
+// variable is a `static thread_local` one, of which each resident block has a copy that is put in place while the block
+// runs.
 #pragma once
 
 #include <array>
@@ -96,8 +97,8 @@ template <class Words>
     stop_launch(code, words(), where);
 }
 
-/// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the kernel's
-/// parameters, constants of the program.
+/// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the
+/// kernel's parameters, constants of the program.
 bool is_private_or_constant(std::uintptr_t address);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.

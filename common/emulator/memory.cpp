@@ -64,8 +64,8 @@ std::optional<std::size_t> DeviceMemory::first_fit(std::size_t from, std::size_t
 void DeviceMemory::release(Allocation& allocation) {
     allocation.live = false;
     void* start = reinterpret_cast<void*>(allocation.begin - alignment);
-    mmap(start, granules(allocation.bytes) * granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    mmap(start, granules(allocation.bytes) * granule, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 bool DeviceMemory::free(void* pointer) {

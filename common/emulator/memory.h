@@ -22,11 +22,13 @@ struct Allocation {
 
     Allocation(std::uintptr_t begin, std::size_t bytes, int number, bool live, std::source_location where)
         : begin(begin), bytes(bytes), number(number), live(live), where(where) {}
-    bool contains(std::uintptr_t address, std::size_t n) const { return address >= begin && address + n <= begin + bytes; }
+    bool contains(std::uintptr_t address, std::size_t n) const {
+        return address >= begin && address + n <= begin + bytes;
+    }
 };
 
-/// Device memory: one reserved range of addresses. Every allocation starts in a granule of its own and is followed by an
-/// empty one, so that an address says at once to which allocation it belongs, and no allocation touches another.
+/// Device memory: one reserved range of addresses. Every allocation starts in a granule of its own and is followed by
+/// an empty one, so that an address says at once to which allocation it belongs, and no allocation touches another.
 class DeviceMemory {
 public:
     static constexpr std::size_t granule = std::size_t(1) << 20;
@@ -52,7 +54,7 @@ public:
     void restart_peak() { peak_ = in_use_; }
 
     static constexpr std::uint8_t read_mark = 1, written_mark = 2;
-    /// Notes that bytes of a live allocation were read or written; how many bytes of all were since the marks were forgotten.
+    /// Notes that bytes of a live allocation were read or written; how many of all were, since the marks were forgotten.
     void mark(std::uintptr_t address, std::size_t n, std::uint8_t mark);
     std::size_t marked_bytes(std::uint8_t mark) const;
     void forget_marks();

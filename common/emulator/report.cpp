@@ -85,7 +85,7 @@ std::string to_string(const Place& where) { return where.pc ? lines_of({where.pc
 
 std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
     std::vector<std::uintptr_t> addresses;
-    for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call, not behind it
+    for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call itself
     std::vector<std::string> lines;
     for (const std::vector<Frame>& inlined : frames(addresses)) {
         const auto kernel = std::find_if(inlined.begin(), inlined.end(), [](const Frame& frame) {

@@ -19,9 +19,9 @@ struct Thread;
 struct Warp;
 struct Kernel;
 
-/// What each lane of a warp has accessed since the lanes last stood at the same place, in its order. From that follow the
-/// accesses of the warp: as long as all lanes pass the same instructions, the k-th accesses of all are one. Where their
-/// ways part, those by one instruction are matched by how often each lane has come to it since.
+/// What each lane of a warp has accessed since the lanes last stood at the same place, in its order. From that follow
+/// the accesses of the warp: as long as all lanes pass the same instructions, the k-th accesses of all are one. Where
+/// their ways part, those by one instruction are matched by how often each lane has come to it since.
 class WarpTrace {
 public:
     /// Lane `lane` executes instruction `site`, a number below 2^16.
@@ -42,8 +42,8 @@ private:
     static std::uint32_t site_of(std::uint64_t entry) { return static_cast<std::uint32_t>(entry >> address_bits); }
     static std::uintptr_t address_of(std::uint64_t entry) { return entry & ((std::uint64_t(1) << address_bits) - 1); }
 
-    /// Passes on the accesses up to `end` as long as all lanes that have a k-th one agree on its site; the first that was
-    /// not passed on.
+    /// Passes on the accesses up to `end` as long as all lanes that have a k-th one agree on its site; the first that
+    /// was not passed on.
     template <class Use>
     std::size_t use_common(std::size_t end, Use use) const;
 

@@ -26,11 +26,11 @@ unsigned distinct_bytes(const WarpAccess& access, std::size_t bytes);
 /// 32-byte sectors that at least one lane touches.
 unsigned sectors(const WarpAccess& access, std::size_t bytes);
 
-/// How often shared memory, which has 32 banks of 4 bytes, must be asked. Asked for words of different banks, or for one
-/// word by several lanes, it answers at once: that is one wavefront.
+/// How often shared memory, which has 32 banks of 4 bytes, must be asked. Asked for words of different banks, or for
+/// one word by several lanes, it answers at once: that is one wavefront.
 struct Wavefronts {
-    unsigned needed = 0;    // for as wide an access, if no two words met in a bank
-    unsigned extra = 0;     // bank conflicts
+    unsigned needed = 0;  // for as wide an access, if no two words met in a bank
+    unsigned extra = 0;   // bank conflicts
 };
 Wavefronts shared_wavefronts(const WarpAccess& access, std::size_t bytes, Access kind);
 

@@ -39,7 +39,8 @@ ClosedForm minimal_flash(const Head& h) {
     const double O = T_c * N_q * d + (T_c + 1) * N_q * d;
     const double l_and_m = 2 * (T_c * N_q + (T_c + 1) * N_q);
     const double distinct = (2 * N_q * d + 2 * N_k * d + 2 * N_q) + (N_q * d + 2 * N_q);
-    return {float_bytes * (Q + K_and_V + O + l_and_m), float_bytes * distinct, N_q * N_k + 2 * T_c * N_q, T_c * N_q * d};
+    return {float_bytes * (Q + K_and_V + O + l_and_m), float_bytes * distinct, N_q * N_k + 2 * T_c * N_q,
+            T_c * N_q * d};
 }
 
 constexpr double B_r = 64, threads_a_row = 16;  // of rungs 02 and 03
@@ -47,7 +48,8 @@ constexpr double B_r = 64, threads_a_row = 16;  // of rungs 02 and 03
 /// The largest of the block sizes that rung 02 has whose tiles fit into M.
 double tiled_block_columns(double d, double M) {
     for (const double B_c : {256, 128, 64, 32})
-        if (B_c * d <= 128 * 128 && float_bytes * (B_r * d + B_c * (d + 4) + B_c * d + B_r * B_c + 2 * B_r) <= M) return B_c;
+        if (B_c * d <= 128 * 128 && float_bytes * (B_r * d + B_c * (d + 4) + B_c * d + B_r * B_c + 2 * B_r) <= M)
+            return B_c;
     return 0;
 }
 

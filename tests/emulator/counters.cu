@@ -14,7 +14,8 @@
 namespace flashladder {
 namespace {
 
-using emulator::Access, emulator::CountedWork, emulator::GlobalWork, emulator::LaunchWork, emulator::SharedWork, emulator::Work;
+using emulator::Access, emulator::CountedWork, emulator::GlobalWork, emulator::LaunchWork, emulator::SharedWork,
+    emulator::Work;
 
 /// What one launch does that `run` makes.
 LaunchWork count_launch(const std::function<void()>& run) {
@@ -23,7 +24,8 @@ LaunchWork count_launch(const std::function<void()>& run) {
     return counted.launches.front();
 }
 
-void check_global(const GlobalWork& w, std::uint64_t accesses, std::uint64_t requested, std::uint64_t used, std::uint64_t sectors) {
+void check_global(const GlobalWork& w, std::uint64_t accesses, std::uint64_t requested, std::uint64_t used,
+                  std::uint64_t sectors) {
     CHECK(w.accesses == accesses);
     CHECK(w.requested_bytes == requested);
     CHECK(w.used_bytes == used);
@@ -49,7 +51,9 @@ template <class T>
 GlobalWork loads(int first, int stride) {
     const DeviceArray<T> x(std::vector<T>(2000));
     const DeviceArray<float> sum(32);
-    const LaunchWork work = count_launch([&] { launch_kernel(load_strided<T>, {1, 32}, x.data(), first, stride, sum.data()); });
+    const LaunchWork work = count_launch([&] {
+        launch_kernel(load_strided<T>, {1, 32}, x.data(), first, stride, sum.data());
+    });
     check_global(work.total.global_of(Access::write), 1, 128, 128, 4);
     CHECK(work.total.all_shared().accesses == 0);
     return work.total.global_of(Access::read);
@@ -118,8 +122,7 @@ template <class T>
 void check_strided(int stride, std::uint64_t written, std::uint64_t read, std::uint64_t conflicts) {
     CAPTURE(stride);
     const DeviceArray<float> sum(32);
-    const LaunchWork work =
-        count_launch([&] { launch_kernel(touch_shared<T>, {1, 32, 40'000}, stride, sum.data()); });
+    const LaunchWork work = count_launch([&] { launch_kernel(touch_shared<T>, {1, 32, 40'000}, stride, sum.data()); });
     check_shared(work.total.shared_of(Access::write), 1, written, conflicts);
     check_shared(work.total.shared_of(Access::read), 1, read, conflicts);
     CHECK(work.total.shared_of(Access::read).requested_bytes == 32 * sizeof(T));
@@ -186,7 +189,9 @@ __global__ void parting_ways(const float* x, float* y, float* extra) {
 
 TEST_CASE("counts: lanes whose ways part between two barriers") {
     const DeviceArray<float> x(std::vector<float>(3200)), y(3200), extra(200);
-    const LaunchWork work = count_launch([&] { launch_kernel(parting_ways, {1, 32}, x.data(), y.data(), extra.data()); });
+    const LaunchWork work = count_launch([&] {
+        launch_kernel(parting_ways, {1, 32}, x.data(), y.data(), extra.data());
+    });
     check_global(work.total.global_of(Access::read), 100, 12800, 12800, 400);
     check_global(work.total.global_of(Access::write), 200, 12800 + 800, 12800 + 800, 400 + 100);
 }
@@ -299,10 +304,14 @@ TEST_CASE("counts: barriers, once a block") {
 int line_of_load = 0, line_of_store = 0, line_of_barrier = 0, line_of_exp = 0;
 
 __global__ void known_lines(const float* x, float* y) {
-    const float value = x[threadIdx.x * 2]; line_of_load = __LINE__;
-    __syncthreads(); line_of_barrier = __LINE__;
-    const float e = expf(value); line_of_exp = __LINE__;
-    y[threadIdx.x] = e / 3; line_of_store = __LINE__;
+    const float value = x[threadIdx.x * 2];
+    line_of_load = __LINE__ - 1;
+    __syncthreads();
+    line_of_barrier = __LINE__ - 1;
+    const float e = expf(value);
+    line_of_exp = __LINE__ - 1;
+    y[threadIdx.x] = e / 3;
+    line_of_store = __LINE__ - 1;
 }
 
 TEST_CASE("counts: by source line, and the lines add up to the whole") {

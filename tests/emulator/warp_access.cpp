@@ -14,7 +14,8 @@ namespace {
 using emulator::Access;
 
 TEST_CASE("counts: wavefronts and conflicts as an H100 has them, for several hundred patterns of addresses") {
-    const auto measured = nlohmann::json::parse(std::ifstream(project_root() + "/tests/emulator/shared_wavefronts.json"));
+    const auto measured =
+        nlohmann::json::parse(std::ifstream(project_root() + "/tests/emulator/shared_wavefronts.json"));
     REQUIRE(measured.at("patterns").size() == 390);
     for (const auto& pattern : measured.at("patterns")) {
         emulator::WarpAccess access;
