@@ -54,7 +54,7 @@ public:
     void restart_peak() { peak_ = in_use_; }
 
     static constexpr std::uint8_t read_mark = 1, written_mark = 2;
-    /// Notes that bytes of a live allocation were read or written; how many of all were, since the marks were forgotten.
+    /// Notes that bytes of a live allocation were read or written; how many were, since the marks were forgotten.
     void mark(std::uintptr_t address, std::size_t n, std::uint8_t mark);
     std::size_t marked_bytes(std::uint8_t mark) const;
     void forget_marks();
