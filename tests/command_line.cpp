@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "exercises.h"
 #include "files.h"
@@ -64,6 +65,15 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"hint 7", "there is no chapter 7"},
         {"solve 99", "there is no chapter 99"},
         {"reset 99", "there is no chapter 99"},
+        {"profile 99", "there is no chapter 99"},
+        {"profile 01 --d 80", "01-minimal-flash: head_dim 80"},
+        {"profile 01 --causal", "causal"},
+        {"profile 02 --shared 1000", "only 1000 bytes of shared memory"},
+        {"profile 02 --n 64 --json /nonexistent/folder/file", "/nonexistent/folder"},
+        {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
+        {"launch 01 --n 0", "n_q is 0"},
+        {"diff 99", "there is no chapter 99"},
+        {"count --check /nonexistent/file", "/nonexistent/file"},
         {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
     };
     for (const auto& [arguments, words] : wrong) {
@@ -83,6 +93,47 @@ TEST_CASE("list, hint and help") {
     CHECK(hint.status == 0);
     CHECK(hint.says("Line 11"));
     CHECK(project.ladder("--help").says("hint"));
+}
+
+TEST_CASE("profile: the worst line first, counts beside the closed form, all of it as JSON") {
+    const Project project;
+    const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    const Result result = project.ladder("profile 01 --n 64 --lines 1 --json " + json);
+    CHECK(result.status == 0);
+    CHECK(result.says("dot += Q_i[r * d + x] * K_j[c"));  // of 33 wavefronts 31 are conflicts
+    CHECK(result.says("more lines"));
+    CHECK(result.says("closed form"));
+    const auto row = nlohmann::json::parse(read_file(json)).at("rows").at(0);
+    fs::remove(json);
+    CHECK(row.at("stage") == "01-minimal-flash");
+    CHECK(row.at("counts").at("requested_bytes") == row.at("closed_form").at("requested_bytes"));
+    CHECK(row.at("counts").at("total").at("exponentials") == 64 * 64 + 2 * 2 * 64);
+    CHECK(row.at("launches").at(0).at("lines").size() > 5);
+}
+
+TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launches") {
+    const Project project;
+    const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    setenv("LADDER_COUNTS", json.c_str(), 1);
+    const Result result = project.ladder("launch 00 --n 32 --d 32");
+    unsetenv("LADDER_COUNTS");
+    CHECK(result.status == 0);
+    CHECK(result.says("00-standard-attention, B 1 H 1 N 32 d 32 f32: error"));
+    const auto launches = nlohmann::json::parse(read_file(json)).at("launches");
+    fs::remove(json);
+    REQUIRE(launches.size() == 3);
+    CHECK(launches.at(1).at("kernel") == "softmax");
+    CHECK(launches.at(1).at("work").at("exponentials") == 32 * 32);
+}
+
+TEST_CASE("diff: from the rung below, without exercise markers") {
+    const Project project;
+    const Result result = project.ladder("diff 3");
+    CHECK(result.status == 0);
+    CHECK(result.says("--- solutions/02-shared-memory-tiling/attention.cu\n+++ solutions/03-row-swapped-loops/attention.cu"));
+    CHECK(result.says("+            const float rescale = expf(m[r] - reference);"));
+    CHECK(!result.says("STARTER"));
+    CHECK(project.ladder("diff 00").says("the lowest rung"));
 }
 
 TEST_CASE("a starter is red and names its lowest open exercise; solved, it is green; reset, it is the starter again") {
