@@ -46,7 +46,8 @@ def commit():
     if "LADDER_COMMIT" in os.environ:
         return os.environ["LADDER_COMMIT"]
     found = output_of(["git", "rev-parse", "--short=12", "HEAD"])
-    changed = output_of(["git", "status", "--porcelain", "--untracked-files=no"])
+    changed = output_of(["git", "status", "--porcelain", "--untracked-files=no", "cmake", "common", "solutions",
+                         "tools"])
     return found + ("-dirty" if changed else "") if found else "unknown"
 
 

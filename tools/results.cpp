@@ -20,7 +20,9 @@ std::string commit() {
         return given;  // where a copy of the tree has no or another history
     const std::string git = fmt::format("git -C '{}' ", project_root());
     const std::string hash = first_line_of(git + "rev-parse --short=12 HEAD");
-    const bool changed = !first_line_of(git + "status --porcelain --untracked-files=no").empty();
+    // Files that results and documents are written to do not count.
+    const bool changed =
+        !first_line_of(git + "status --porcelain --untracked-files=no cmake common solutions tools").empty();
     return hash.empty() ? "unknown" : hash + (changed ? "-dirty" : "");
 }
 
