@@ -71,9 +71,10 @@ template <std::size_t n, Access access>
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
         refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, which, address, n, access, pc);
-    if constexpr (access == Access::write)
+    if constexpr (access == Access::write) {
         std::memcpy(window.written + offset, all_written.data(), n);
-    else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
+        window.mark(offset, n, current->write_mark);
+    } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
         refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
 }
 

@@ -12,6 +12,7 @@
 #include <new>
 #include <tuple>
 
+#include "access.h"
 #include "cuda_runtime.h"
 #include "emulator.h"
 #include "report.h"
@@ -51,6 +52,10 @@ private:
 Random random_order{1};
 std::string report;
 
+/// Ends an asynchronous operation that fails. Unlike a fiber, the scheduler's stack must be unwound.
+struct OperationFailed {};
+bool operation_in_progress = false;
+
 /// The launch in progress; there is never more than one.
 struct Launch {
     const Kernel* kernel;
@@ -79,6 +84,7 @@ struct Workspace {
     char* shared = nullptr;
     std::vector<char> static_shared;  // what the block's static __shared__ variables hold while another block runs
     std::vector<std::uint8_t> dynamic_written, static_written;
+    std::vector<std::uint32_t> dynamic_writers, static_writers;
 
     Workspace() : shared(map(shared_window_bytes)) {}
     ~Workspace() {
@@ -160,45 +166,39 @@ namespace {
 constexpr int poison = 0xFF;
 
 /// Nothing in the window was written yet.
-void forget(SharedWindow& window, std::vector<std::uint8_t>& written) {
+void forget(SharedWindow& window, std::vector<std::uint8_t>& written, std::vector<std::uint32_t>& writers) {
     written.assign(window.bytes, 0);
+    writers.assign(window.bytes / SharedWindow::granule + 1, 0);
     window.written = written.data();
+    window.writers = writers.data();
 }
 
 std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
 
 std::string who_waits_where(const Block& block) {
-    std::map<std::tuple<std::string_view, unsigned, unsigned, const void*>, std::vector<const Thread*>> groups;
+    std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*>,
+             std::vector<const Thread*>>
+        groups;
     for (const Thread& t : block.threads) {
         if (t.exited) continue;
-        const char* what = t.waits_for ? t.waits_for : "";
-        groups[{what, t.where.line.line(), t.where.line.column(), t.where.pc}].push_back(&t);
+        const Waiting& waits = t.waits_for;
+        groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(), t.where.pc}]
+            .push_back(&t);
     }
     std::string text;
     for (const auto& [key, threads] : groups) {
         const Thread& first = *threads.front();
         const bool has_run = first.where.pc || first.where.line.line() != 0;
         const std::string where = has_run ? to_string(first.where) : "its beginning";
-        text += first.waits_for
-                    ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), first.waits_for, where)
-                    : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
+        const Waiting& waits = first.waits_for;
+        text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
+                           : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
         text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
+        if (waits.what && waits.details) text += "\n    " + waits.details(first);
     }
     const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
     return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
-}
-
-void wait(const char* what, const Place& where) {
-    Thread& thread = *current;
-    thread.waits_for = what;
-    thread.where = where;
-    current->block->home->suspend();
-}
-
-void wake(Thread& thread) {
-    thread.waits_for = nullptr;
-    thread.block->ready.push_back(&thread);
 }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
@@ -211,7 +211,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     running->idle_yields = 0;
     for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
-        warp.received[lane] = {done.arrived, done.values};
+        warp.received[lane] = {done.arrived, done.values, current->lane()};
         Thread& thread = block.threads[warp_index * warp_size + lane];
         if (&thread != current) wake(thread);
     }
@@ -253,6 +253,32 @@ void record_failure(int code, std::string_view what, const Block& block, const T
 
 }  // namespace
 
+std::size_t draw(std::size_t n) { return random_order.below(n); }
+
+void wait(const Waiting& what, const Place& where) {
+    current->waits_for = what;
+    current->where = where;
+    current->block->home->suspend();
+}
+
+void wake(Thread& thread) {
+    thread.waits_for = {};
+    thread.block->ready.push_back(&thread);
+}
+
+void happen(const AsyncOperation& operation) {
+    if (running->code) return;
+    current = operation.issuer;
+    operation_in_progress = true;
+    try {
+        operation.happen();
+        running->idle_yields = 0;
+    } catch (const OperationFailed&) {
+    }
+    operation_in_progress = false;
+    current = nullptr;
+}
+
 void Multiprocessor::begin(std::uint64_t i) {
     const unsigned n = launch_.threads();
     workspace_.reserve_stacks(n);
@@ -264,8 +290,13 @@ void Multiprocessor::begin(std::uint64_t i) {
     block_.dynamic_shared.bytes = launch_.dynamic_shared_bytes;
     std::memset(reinterpret_cast<void*>(block_.dynamic_shared.begin), poison, block_.dynamic_shared.bytes);
     workspace_.static_shared.assign(block_.static_shared.bytes, static_cast<char>(poison));
-    forget(block_.dynamic_shared, workspace_.dynamic_written);
-    forget(block_.static_shared, workspace_.static_written);
+    forget(block_.dynamic_shared, workspace_.dynamic_written, workspace_.dynamic_writers);
+    forget(block_.static_shared, workspace_.static_written, workspace_.static_writers);
+    block_.async.begin();
+    block_.named_barriers = {};
+    block_.barriers.clear();
+    block_.free_registers = 0;
+    block_.register_waiters.clear();
 
     block_.threads.assign(n, {});
     block_.warps.resize((n + warp_size - 1) / warp_size);
@@ -279,6 +310,7 @@ void Multiprocessor::begin(std::uint64_t i) {
         thread.index = unflatten(rank, launch_.block);
         thread.rank = rank;
         thread.block = &block_;
+        thread.write_mark = first_write_mark(rank);
         char* stack = workspace_.stacks + rank * stack_bytes + page;
         // Stacks that all end at the same offset would compete for the same few cache lines.
         char* top = workspace_.stacks + (rank + 1) * stack_bytes - rank * 9 * cache_line % stack_spread;
@@ -296,7 +328,11 @@ void Multiprocessor::run_slice() {
     auto& ready = block_.ready;
     // How long a block runs before another one may is drawn too: from one step to many rounds of its threads.
     std::size_t steps = 1 + random_order.below(block_.threads.size() << random_order.below(6));
-    for (; steps > 0 && block_.live > 0 && !launch_.code; --steps) {
+    for (; steps > 0 && block_.live > 0; --steps) {
+        block_.async.advance();
+        while (ready.empty() && !launch_.code && block_.async.happen_next()) {
+        }
+        if (launch_.code) break;
         if (ready.empty()) {
             record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
@@ -309,7 +345,9 @@ void Multiprocessor::run_slice() {
         Thread* thread = current;
         thread->context = context::jump_fcontext(thread->context, this).fctx;
         current = nullptr;
+        if (launch_.code) break;
     }
+    if (block_.live == 0 && !launch_.code) block_.async.finish();
     std::copy_n(static_shared, workspace_.static_shared.size(), workspace_.static_shared.begin());
 }
 
@@ -332,6 +370,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
 
 void stop_launch(int code, std::string_view what, const Place& where) {
     record_failure(code, what, *current->block, current, where);
+    if (operation_in_progress) throw OperationFailed();
     abandon();
 }
 
@@ -375,7 +414,7 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.arrived.clear();
         current->block->home->suspend();
     } else {
-        wait(name, where);
+        wait({name}, where);
     }
     return barrier.last_sum;
 }
@@ -404,7 +443,7 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
     met->arrived |= self;
     met->values[thread.lane()] = value;
     if (met->arrived != (mask & warp.live))
-        wait(name, where);
+        wait({name}, where);
     else
         complete_if_all_arrived(*thread.block, thread.warp(), static_cast<std::size_t>(met - pending.begin()));
     return warp.received[thread.lane()];

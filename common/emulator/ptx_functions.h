@@ -1,0 +1,36 @@
+// What the functions of common/ptx call on the CPU backend. Each behaves as the PTX ISA says of the instruction of its
+// name; what it leaves undefined is an error here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device_functions.h"
+
+namespace emulator {
+
+std::uint32_t shared_address(const void* shared, const Where& where);
+
+void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, const Where& where);
+void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, const Where& where);
+void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool bf16, const Where& where);
+float ex2_approx(float x);
+
+void cp_async(void* shared, const void* global, int bytes, int valid, const Where& where);
+void cp_async_commit(const Where& where);
+void cp_async_wait(int pending, const Where& where);
+
+void named_barrier(int id, int threads, bool wait, const Where& where);
+
+void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where);
+void barrier_invalidate(std::uint64_t* barrier, const Where& where);
+void barrier_arrive(std::uint64_t* barrier, const Where& where);
+void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Where& where);
+bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& where);
+
+void fence_barrier_init(const Where& where);
+void fence_proxy_async(const Where& where);
+bool elect_one(const Where& where);
+void set_max_registers(int registers, bool increase, const Where& where);
+
+}  // namespace emulator

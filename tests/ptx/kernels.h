@@ -1,0 +1,57 @@
+// Host functions around the kernels of this folder: inputs in, result out. Elements of 16 bits are passed as their bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace flashladder {
+
+using Bits16 = std::vector<std::uint16_t>;
+using Bits32 = std::vector<std::uint32_t>;
+using Floats = std::vector<float>;
+
+enum class Element { bf16, f16 };
+
+/// What the card can run: 80, 89, 90.
+int device_architecture();
+
+// types.cu
+struct Conversions {
+    Bits16 bf16, f16;
+    Bits32 bf16_pairs, f16_pairs;  // element i and i + 1 of the input, the latter high
+    Floats from_bf16, from_f16;
+};
+/// Each float to 16 bits and back.
+Conversions convert(const Floats& x);
+
+// matrices.cu
+constexpr int matrix_pitch = 48;  // bytes from row to row in shared memory
+/// A warp loads n 8x8 matrices, whose 8 n rows lie in `memory`, one every matrix_pitch bytes; register m of lane l is
+/// element l n + m.
+Bits32 load_matrices(const Bits16& memory, int n, bool transposed);
+/// Stores what load_matrices() gives; what no row covers is 0.
+Bits16 store_matrices(const Bits32& registers, int n, bool transposed);
+/// D = C + A B of a warp; A is 16x16, B is 16x8 and comes by way of ldmatrix_trans, C and D are 16x8.
+Floats multiply_in_warp(Element element, const Bits16& A, const Bits16& B, const Floats& C);
+Floats powers_of_two(const Floats& x);
+
+// copies.cu
+/// Copies through shared memory in a ring of three stages, `bytes` at a time; what lies behind the end reads as 0. The
+/// result has whole tiles.
+Bits32 copy_through_ring(const Bits32& x, int bytes);
+constexpr int ring_tile = 256;  // words
+
+// barriers.cu
+constexpr int pairs_threads = 256, ring_threads = 64;
+/// Warp w of eight meets warp w ^ 1 at a named barrier, `rounds` times and once more for each pair before it; each time
+/// a thread adds its partner's value to its own.
+Bits32 exchange_between_pairs(const Bits32& x, int rounds);
+/// Half of the block writes a tile of ring_threads words, the other half reads it backwards, through a ring of two.
+enum class Signal { named_barrier, mbarrier };
+Bits32 pass_through_ring(const Bits32& x, Signal signal);  // by mbarrier, with the number of tiles behind it, else 0
+/// For each warp, how many lanes were elected, and 256 times the sum of their indices.
+Bits32 elect_in_warps(int warps);
+/// Three warpgroups between which registers move; i for the first 128 threads, 2 i for the others.
+Bits32 move_registers();
+
+}  // namespace flashladder
