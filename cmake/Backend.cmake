@@ -35,7 +35,7 @@ else()
   # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
   # nvcc does not warn of what a host compiler finds suspicious in kernels.
-  target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -Wno-sign-compare -Wno-unknown-pragmas)
+  target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(kernel_options INTERFACE -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()

@@ -11,14 +11,15 @@
 namespace emulator {
 namespace {
 
-constexpr unsigned fence_bits = 21;  // below, the number of fences; above, the thread's rank + 1
+constexpr unsigned fence_bits = 21;          // below, the number of fences; above, the thread's rank + 1
 constexpr std::uint32_t shared_base = 1024;  // the first address of a block's shared memory, as on sm_90
 constexpr std::uint32_t tile_alignment = 1024;
 
 std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
 template <class Words>
-[[noreturn]] void refuse(int code, const char* kind, const void* p, std::size_t n, const Operand& operand, Words place) {
+[[noreturn]] void refuse(int code, const char* kind, const void* p, std::size_t n, const Operand& operand,
+                         Words place) {
     fail(code, operand.where, [&] {
         return fmt::format("{}: {} of {} bytes at {:#x}: {}", kind, operand.instruction, n, address_of(p), place());
     });
@@ -32,8 +33,9 @@ void check_alignment(const void* p, std::size_t n, std::size_t alignment, const 
 
 std::string place_in(const SharedWindow& window, const void* p) {
     const bool dynamic = &window == &current->block->dynamic_shared;
-    return fmt::format("byte {} of the block's {} bytes of {} shared memory", static_cast<std::ptrdiff_t>(address_of(p) - window.begin),
-                       window.bytes, dynamic ? "dynamic" : "static");
+    return fmt::format("byte {} of the block's {} bytes of {} shared memory",
+                       static_cast<std::ptrdiff_t>(address_of(p) - window.begin), window.bytes,
+                       dynamic ? "dynamic" : "static");
 }
 
 void check_written(const SharedWindow& window, const void* p, std::size_t n, const Operand& operand) {
@@ -74,8 +76,8 @@ void check_device_access(const void* p, std::size_t n, std::size_t alignment, co
     if (!memory.valid(p, n)) {
         const bool covered = memory.covers(address_of(p));
         const Allocation* allocation = covered ? memory.find(address_of(p)) : nullptr;
-        refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", p, n, operand,
-               [&] { return covered ? memory.describe(address_of(p)) : "not in device memory"; });
+        refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", p, n,
+               operand, [&] { return covered ? memory.describe(address_of(p)) : "not in device memory"; });
     }
     check_alignment(p, n, alignment, operand);
 }
@@ -122,9 +124,10 @@ void* shared_pointer(std::uint32_t address, std::size_t n, const Operand& operan
     const std::size_t offset = address - (address < behind ? shared_base : behind);
     if (offset > window.bytes || n > window.bytes - offset)
         fail(cudaErrorIllegalAddress, operand.where, [&] {
-            return fmt::format("out of bounds: {} of {} bytes at shared address {:#x}: the block has {} bytes of dynamic "
-                               "shared memory, from {:#x} on",
-                               operand.instruction, n, address, block.dynamic_shared.bytes, shared_base);
+            return fmt::format(
+                "out of bounds: {} of {} bytes at shared address {:#x}: the block has {} bytes of dynamic "
+                "shared memory, from {:#x} on",
+                operand.instruction, n, address, block.dynamic_shared.bytes, shared_base);
         });
     return reinterpret_cast<void*>(window.begin + offset);
 }

@@ -59,7 +59,8 @@ void AsyncQueue::finish() {
         if (next.must_end_before_block)
             next.happen = [name = next.name, where = next.where] {
                 fail(cudaErrorLaunchFailure, where, [&] {
-                    return fmt::format("unfinished: the block has ended before {} has, which uses its shared memory", name);
+                    return fmt::format("unfinished: the block has ended before {} has, which uses its shared memory",
+                                       name);
                 });
             };
         happen_first();
@@ -79,7 +80,20 @@ void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, 
         groups.waited_for = true;
         wait({name}, where);
     }
-    for (; !only_read && groups.first + pending < groups.committed; ++groups.first) groups.groups.erase(groups.groups.begin());
+    groups.read_by_then = std::max(groups.read_by_then, groups.committed - std::min(groups.committed, pending));
+    for (; !only_read && groups.first + pending < groups.committed; ++groups.first)
+        groups.groups.erase(groups.groups.begin());
+}
+
+void check_finished(const Thread& thread) {
+    const CopyGroups& stores = thread.bulk_stores;
+    const bool uncommitted = stores.first + stores.groups.size() > stores.committed;
+    if (!uncommitted && stores.read_by_then == stores.committed) return;
+    fail(cudaErrorLaunchFailure, thread.where, [&] {
+        return fmt::format(
+            "unfinished: a thread returns though its bulk stores {}",
+            uncommitted ? "were not committed" : "may still read shared memory: bulk_wait_read() is missing");
+    });
 }
 
 void look_again(Thread& thread, CopyGroups& groups) {

@@ -21,10 +21,11 @@ struct CopyGroup {
 
 /// The groups of one thread, numbered in the order of their commits.
 struct CopyGroups {
-    std::vector<CopyGroup> groups;  // those that somebody may still wait for, and the open one, if any
-    std::uint64_t first = 0;        // the number of groups.front()
-    std::uint64_t committed = 0;    // this many are; the next one is open
-    bool waited_for = false;        // by its thread
+    std::vector<CopyGroup> groups;   // those that somebody may still wait for, and the open one, if any
+    std::uint64_t first = 0;         // the number of groups.front()
+    std::uint64_t committed = 0;     // this many are; the next one is open
+    std::uint64_t read_by_then = 0;  // the thread has waited until those before this one were read
+    bool waited_for = false;         // by its thread
 
     /// The number of the group that copies join now.
     std::uint64_t open() {
@@ -72,6 +73,8 @@ private:
 
 /// Waits until all of the current thread's groups but the last `pending` are read, or written too.
 void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, const char* name, const Place& where);
+/// Before a thread returns: it is an error if something that it has started may still use what is gone then.
+void check_finished(const Thread& thread);
 /// A copy of the group has read, or written: its thread may go on.
 void look_again(Thread& thread, CopyGroups& groups);
 

@@ -21,9 +21,11 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
     thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
-                                 if (valid > 0) check_device_access(global, static_cast<std::size_t>(valid), 1, operand);
+                                 if (valid > 0)
+                                     check_device_access(global, static_cast<std::size_t>(valid), 1, operand);
                                  std::memcpy(shared, global, static_cast<std::size_t>(valid));
-                                 std::memset(static_cast<char*>(shared) + valid, 0, n - static_cast<std::size_t>(valid));
+                                 std::memset(static_cast<char*>(shared) + valid, 0,
+                                             n - static_cast<std::size_t>(valid));
                                  note_shared_write(shared, n, 1, operand);
                                  --thread.copies[group].unwritten;
                                  look_again(thread, thread.copies);

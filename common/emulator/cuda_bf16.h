@@ -1,4 +1,5 @@
-// bfloat16 for the CPU backend: what the project's kernels and their host code use of the toolkit's header of this name.
+// bfloat16 for the CPU backend: what the project's kernels and their host code use of the toolkit's header of this
+// name.
 #pragma once
 
 #include "device_functions.h"

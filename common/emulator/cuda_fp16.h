@@ -1,5 +1,5 @@
-// Half precision for the CPU backend: what the project's kernels and their host code use of the toolkit's header of this
-// name.
+// Half precision for the CPU backend: what the project's kernels and their host code use of the toolkit's header of
+// this name.
 #pragma once
 
 #include "device_functions.h"

@@ -358,6 +358,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
 
     Thread& thread = *current;
     Block& block = *thread.block;
+    check_finished(thread);
     thread.exited = true;
     --block.live;
     running->idle_yields = 0;

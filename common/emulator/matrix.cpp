@@ -43,7 +43,8 @@ void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, 
             }
             for (int lane = 0; lane < warp_size; ++lane) {
                 const int i = lane / 4, j = lane % 4 * 2;
-                lanes[lane]->matrices[m] = transposed ? pack(rows[j][i], rows[j + 1][i]) : pack(rows[i][j], rows[i][j + 1]);
+                lanes[lane]->matrices[m] =
+                    transposed ? pack(rows[j][i], rows[j + 1][i]) : pack(rows[i][j], rows[i][j + 1]);
             }
         }
     });

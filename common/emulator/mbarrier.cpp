@@ -42,7 +42,8 @@ std::string place(const Block& block, const std::uint64_t* barrier) {
     const auto address = reinterpret_cast<std::uintptr_t>(barrier);
     const bool dynamic = block.dynamic_shared.covers(address);
     return fmt::format("the barrier at byte {} of {} shared memory",
-                       address - (dynamic ? block.dynamic_shared : block.static_shared).begin, dynamic ? "dynamic" : "static");
+                       address - (dynamic ? block.dynamic_shared : block.static_shared).begin,
+                       dynamic ? "dynamic" : "static");
 }
 
 State read(std::uint64_t* barrier, const Operand& operand) {
@@ -51,8 +52,9 @@ State read(std::uint64_t* barrier, const Operand& operand) {
     std::memcpy(&word, barrier, word_bytes);
     if (!State::is_valid(word))
         fail(cudaErrorLaunchFailure, operand.where, [&] {
-            return fmt::format("no barrier: {} finds none at {:#x}: it was not initialised, or something has overwritten it",
-                               operand.instruction, reinterpret_cast<std::uintptr_t>(barrier));
+            return fmt::format(
+                "no barrier: {} finds none at {:#x}: it was not initialised, or something has overwritten it",
+                operand.instruction, reinterpret_cast<std::uintptr_t>(barrier));
         });
     return State(word);
 }
@@ -66,7 +68,8 @@ std::string what_is_missing(const Thread& thread) {
     if (!State::is_valid(word)) return where + " is no longer valid";
     const State state(word);
     return fmt::format("{}, phase {} (parity {}): {} of {} arrivals and {} bytes are missing", where,
-                       thread.block->barriers.at(barrier).completed, waits.phase, state.pending, state.expected, state.bytes);
+                       thread.block->barriers.at(barrier).completed, waits.phase, state.pending, state.expected,
+                       state.bytes);
 }
 
 /// Counts arrivals and bytes; ends the phase if nothing is missing.
@@ -79,8 +82,8 @@ void update(std::uint64_t* barrier, State state, unsigned arrivals, const Operan
     if (std::abs(state.bytes) > max_bytes)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
             return fmt::format("too many bytes: {} leaves {} at {} with {} bytes, at most {} can be counted",
-                               operand.instruction, state.bytes < 0 ? "a debt" : "a balance", place(*current->block, barrier), state.bytes,
-                               max_bytes);
+                               operand.instruction, state.bytes < 0 ? "a debt" : "a balance",
+                               place(*current->block, barrier), state.bytes, max_bytes);
         });
     state.pending -= arrivals;
     BarrierWatch& watch = current->block->barriers[barrier];
@@ -104,8 +107,10 @@ void perturb() {
 
 void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where) {
     if (arrivals == 0 || arrivals > max_arrivals)
-        fail(cudaErrorLaunchFailure, where,
-             [&] { return fmt::format("wrong count: barrier_init with {} arrivals, at least 1 and at most {}", arrivals, max_arrivals); });
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong count: barrier_init with {} arrivals, at least 1 and at most {}", arrivals,
+                               max_arrivals);
+        });
     note_shared_write(barrier, word_bytes, word_bytes, {"barrier_init", where});
     const std::uint64_t word = State(arrivals).word();
     std::memcpy(barrier, &word, word_bytes);
@@ -119,7 +124,8 @@ void barrier_invalidate(std::uint64_t* barrier, const Where& where) {
 }
 
 void fence_barrier_init(const Where&) {
-    for (std::uint64_t* barrier : current->initialised) note_async_write(barrier, word_bytes, {"fence_barrier_init", {}});
+    for (std::uint64_t* barrier : current->initialised)
+        note_async_write(barrier, word_bytes, {"fence_barrier_init", {}});
     current->initialised.clear();
 }
 
@@ -165,7 +171,8 @@ void check_async_barrier(std::uint64_t* barrier, const Operand& operand) {
         if (known.empty() || std::find(known.begin(), known.end(), barrier) == known.end()) continue;
         fail(cudaErrorLaunchFailure, operand.where, [&] {
             return fmt::format(
-                "missing fence: {} signals {}, which thread ({}, {}, {}) has initialised with no fence_barrier_init() since",
+                "missing fence: {} signals {}, which thread ({}, {}, {}) has initialised with no fence_barrier_init() "
+                "since",
                 operand.instruction, place(*current->block, barrier), thread.index.x, thread.index.y, thread.index.z);
         });
     }

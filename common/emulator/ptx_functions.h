@@ -7,6 +7,8 @@
 
 #include "device_functions.h"
 
+struct CUtensorMap;
+
 namespace emulator {
 
 std::uint32_t shared_address(const void* shared, const Where& where);
@@ -32,5 +34,16 @@ void fence_barrier_init(const Where& where);
 void fence_proxy_async(const Where& where);
 bool elect_one(const Where& where);
 void set_max_registers(int registers, bool increase, const Where& where);
+
+enum class Reduction { none, add };  // of floats
+void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
+              const Where& where);
+void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates, int rank, Reduction reduction,
+               const Where& where);
+void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier, const Where& where);
+void bulk_store(void* global, const void* shared, unsigned bytes, Reduction reduction, const Where& where);
+void bulk_commit(const Where& where);
+void bulk_wait(int pending, bool only_read, const Where& where);
+void prefetch_tensor_map(const CUtensorMap* map, const Where& where);
 
 }  // namespace emulator

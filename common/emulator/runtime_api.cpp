@@ -98,6 +98,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorIllegalAddress);
         NAME(cudaErrorLaunchOutOfResources);
         NAME(cudaErrorLaunchTimeout);
+        NAME(cudaErrorIllegalInstruction);
         NAME(cudaErrorMisalignedAddress);
         NAME(cudaErrorLaunchFailure);
 #undef NAME
@@ -131,6 +132,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "too many resources requested for launch";
         case cudaErrorLaunchTimeout:
             return "the launch timed out and was terminated";
+        case cudaErrorIllegalInstruction:
+            return "an illegal instruction was encountered";
         case cudaErrorMisalignedAddress:
             return "misaligned address";
         case cudaErrorLaunchFailure:

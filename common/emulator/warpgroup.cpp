@@ -16,8 +16,8 @@ constexpr unsigned register_file = 65536, granularity = 8, most_registers = 256;
 
 std::string who_is_missing(const Thread& thread) {
     const NamedBarrier& barrier = thread.block->named_barriers[thread.waits_for.id];
-    return fmt::format("barrier {}: {} of {} threads are missing", thread.waits_for.id, barrier.expected - barrier.arrived,
-                       barrier.expected);
+    return fmt::format("barrier {}: {} of {} threads are missing", thread.waits_for.id,
+                       barrier.expected - barrier.arrived, barrier.expected);
 }
 
 std::string which_registers(const Thread& thread) {
@@ -38,7 +38,8 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
     Block& block = *current->block;
     if (id < 1 || id > 15)
         fail(cudaErrorLaunchFailure, where, [&] {
-            return fmt::format("wrong barrier: {} with number {}: there are 1 to 15, and 0 is that of __syncthreads()", name, id);
+            return fmt::format("wrong barrier: {} with number {}: there are 1 to 15, and 0 is that of __syncthreads()",
+                               name, id);
         });
     if (threads <= 0 || threads % warp_size != 0)
         fail(cudaErrorLaunchFailure, where,
@@ -47,8 +48,8 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
     const auto expected = static_cast<unsigned>(threads);
     if (barrier.arrived > 0 && barrier.expected != expected)
         fail(cudaErrorLaunchFailure, where, [&] {
-            return fmt::format("wrong count: {} for {} threads, but others came to barrier {} for {}", name, threads, id,
-                               barrier.expected);
+            return fmt::format("wrong count: {} for {} threads, but others came to barrier {} for {}", name, threads,
+                               id, barrier.expected);
         });
     barrier.expected = expected;
     if (wait_for_others) barrier.waiting.push_back(current);
@@ -80,7 +81,8 @@ void set_max_registers(int registers, bool increase, const Where& where) {
     const int more = registers - thread.registers;
     if (increase ? more < 0 : more > 0)
         fail(cudaErrorLaunchFailure, where, [&] {
-            return fmt::format("wrong direction: {} to {} registers, but the thread has {}", name, registers, thread.registers);
+            return fmt::format("wrong direction: {} to {} registers, but the thread has {}", name, registers,
+                               thread.registers);
         });
     while (more > static_cast<int>(block.free_registers)) {
         block.register_waiters.push_back(current);

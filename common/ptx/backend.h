@@ -29,7 +29,8 @@ using emulator::Where;
 #endif
 
 /// Where a pointer into shared memory points, as the 32-bit address that instructions and descriptors take.
-__device__ __forceinline__ std::uint32_t shared_address(const void* shared, [[maybe_unused]] Where where = Where::current()) {
+__device__ __forceinline__ std::uint32_t shared_address(const void* shared,
+                                                        [[maybe_unused]] Where where = Where::current()) {
 #ifdef __CUDACC__
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 #else

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that need no registers and run while the thread goes on (sm_80). A thread's copies
-// since its last commit form a group; groups complete in order.
+// Copies from global to shared memory that need no registers and run while the thread goes on (sm_80). A thread's
+// copies since its last commit form a group; groups complete in order.
 #pragma once
 
 #include "ptx/backend.h"

@@ -13,12 +13,16 @@ namespace flashladder::ptx {
 // All 32 lanes of a warp, together; lanes beyond the last row may pass any row of the tile.
 // A plain read of shared memory: ordered by nothing but the program and barriers.
 template <int n>
-__device__ __forceinline__ void ldmatrix(std::uint32_t (&matrices)[n], const void* row, Where where = Where::current()) {
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&matrices)[n], const void* row,
+                                         Where where = Where::current()) {
     static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
 #ifdef __CUDACC__
     const std::uint32_t address = shared_address(row);
     if constexpr (n == 1)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(matrices[0]) : "r"(address) : "memory");
+        asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                     : "=r"(matrices[0])
+                     : "r"(address)
+                     : "memory");
     else if constexpr (n == 2)
         asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                      : "=r"(matrices[0]), "=r"(matrices[1])
@@ -67,7 +71,8 @@ __device__ __forceinline__ void ldmatrix_trans(std::uint32_t (&matrices)[n], con
 // All 32 lanes of a warp, together; lanes beyond the last row may pass any row of the tile.
 // A plain write of shared memory: before TMA or wgmma reads it, fence_proxy_async() and a barrier.
 template <int n>
-__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&matrices)[n], Where where = Where::current()) {
+__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&matrices)[n],
+                                         Where where = Where::current()) {
     static_assert(n == 1 || n == 2 || n == 4, "1, 2 or 4 matrices");
 #ifdef __CUDACC__
     const std::uint32_t address = shared_address(row);

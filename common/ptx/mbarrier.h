@@ -1,7 +1,7 @@
 // A barrier in shared memory that counts arrivals and bytes. A phase ends when the expected arrivals have come and as
 // many bytes were copied as expected; then the next one begins with the same count. Who waits names the phase by its
-// parity: 0 for the first one, then 1, 0, ... A wait for the parity of the phase before the present one returns at once.
-// So a producer that waits for empty buffers begins with parity 1.
+// parity: 0 for the first one, then 1, 0, ... A wait for the parity of the phase before the present one returns at
+// once. So a producer that waits for empty buffers begins with parity 1.
 #pragma once
 
 #include "ptx/backend.h"
@@ -40,7 +40,10 @@ __device__ __forceinline__ void barrier_invalidate(Barrier& barrier, Where where
 // Release: whoever has waited for the phase sees what this thread wrote before.
 __device__ __forceinline__ void barrier_arrive(Barrier& barrier, Where where = Where::current()) {
 #ifdef __CUDACC__
-    asm volatile(FLASHLADDER_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];") : : "r"(shared_address(&barrier)) : "memory");
+    asm volatile(FLASHLADDER_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];")
+                 :
+                 : "r"(shared_address(&barrier))
+                 : "memory");
 #else
     emulator::barrier_arrive(&barrier.state, where);
 #endif

@@ -18,7 +18,9 @@ __global__ void ring_kernel(const std::uint32_t* x, int n, std::uint32_t* y) {
             for (int i = threadIdx.x * words; i < ring_tile; i += threads * words) {
                 const int left = n - tile * ring_tile - i;
                 ptx::cp_async<bytes>(&ring[tile % stages][i], left > 0 ? &x[tile * ring_tile + i] : nullptr,
-                                     left >= words ? bytes : left > 0 ? left * 4 : 0);
+                                     left >= words ? bytes
+                                     : left > 0    ? left * 4
+                                                   : 0);
             }
         ptx::cp_async_commit();  // empty at the end: so that the wait below means the same for every tile
     };
@@ -38,8 +40,10 @@ __global__ void ring_kernel(const std::uint32_t* x, int n, std::uint32_t* y) {
 Bits32 copy_through_ring(const Bits32& x, int bytes) {
     const DeviceArray<std::uint32_t> x_device(x);
     const DeviceArray<std::uint32_t> y((x.size() + ring_tile - 1) / ring_tile * ring_tile);
-    launch_kernel(bytes == 4 ? ring_kernel<4> : bytes == 8 ? ring_kernel<8> : ring_kernel<16>, {1, threads},
-                  x_device.data(), int(x.size()), y.data());
+    launch_kernel(bytes == 4   ? ring_kernel<4>
+                  : bytes == 8 ? ring_kernel<8>
+                               : ring_kernel<16>,
+                  {1, threads}, x_device.data(), int(x.size()), y.data());
     return y.download();
 }
 

@@ -1,4 +1,5 @@
-// Host functions around the kernels of this folder: inputs in, result out. Elements of 16 bits are passed as their bits.
+// Host functions around the kernels of this folder: inputs in, result out. Elements of 16 bits are passed as their
+// bits.
 #pragma once
 
 #include <cstdint>
@@ -53,5 +54,41 @@ Bits32 pass_through_ring(const Bits32& x, Signal signal);  // by mbarrier, with 
 Bits32 elect_in_warps(int warps);
 /// Three warpgroups between which registers move; i for the first 128 threads, 2 i for the others.
 Bits32 move_registers();
+
+// tma.cu
+struct BoxCoordinates {
+    int at[5];
+};
+/// A box of a dense tensor of 16-bit elements, to be loaded from one place and stored to another one of a tensor alike.
+struct Box {
+    int rank;
+    int extents[5], shape[5];
+    int swizzle;  // as ptx::Swizzle
+    BoxCoordinates load_at, store_at;
+    bool store = true;
+};
+struct MovedBox {
+    Bits16 shared;  // the first box_window elements of shared memory, which were box_poison before
+    Bits16 tensor;  // to which the box was stored; it was 0
+};
+constexpr int box_window = 16384, box_poison = 0xABCD;
+MovedBox move_box(const Bits16& tensor, const Box& box);
+
+constexpr int add_rows = 6, add_columns = 32;
+/// Two tiles x, plus 1, are added to a tensor at row -1, columns 0 and 4; stored behind it; and added to a run of
+/// floats. All three in a row.
+Floats add_boxes(const Floats& x);
+
+struct MapRequest {
+    int type = 9;  // bf16
+    unsigned rank = 2;
+    std::uint64_t extents[5] = {64, 64, 8, 4, 2}, strides[4] = {128, 8192, 65536, 262144};
+    std::uint32_t box[5] = {64, 16, 1, 1, 1}, element_strides[5] = {1, 1, 1, 1, 1};
+    int swizzle = 0;
+    int address_offset = 0, map_offset = 0;
+    bool no_address = false;
+};
+/// The CUresult of encoding such a map.
+int try_map(const MapRequest& request);
 
 }  // namespace flashladder

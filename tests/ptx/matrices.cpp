@@ -81,7 +81,8 @@ TEST_CASE("mma: other numbers within the rounding of float") {
 
 TEST_CASE("ex2.approx: within 2^-22, and 0 where float has only subnormal numbers") {
     Random random(test_seed());
-    Floats x = {0, -0.0f, 1, -1, 10, 127.9f, -125.9f, -126, -126.1f, -140, -200, 128, 1000, INFINITY, -INFINITY, 1e-40f, NAN};
+    Floats x = {0,    -0.0f, 1,   -1,   10,       127.9f,    -125.9f, -126, -126.1f,
+                -140, -200,  128, 1000, INFINITY, -INFINITY, 1e-40f,  NAN};
     for (int i = 0; i < 5000; ++i) x.push_back(float(double(random() % 1000000) / 1000000 * 254 - 126));
     const Floats y = powers_of_two(x);
     for (std::size_t i = 0; i < x.size(); ++i) {

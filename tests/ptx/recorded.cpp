@@ -42,7 +42,8 @@ struct Recorder {
         cudaGetDeviceProperties(&properties, 0);
         cudaDriverGetVersion(&driver);
         cudaRuntimeGetVersion(&runtime);
-        const Json file = {{"gpu", properties.name}, {"cuda_driver", driver}, {"cuda", runtime}, {"checksums", checksums}};
+        const Json file = {
+            {"gpu", properties.name}, {"cuda_driver", driver}, {"cuda", runtime}, {"checksums", checksums}};
         std::ofstream(path) << file.dump(1) << "\n";
     }
 };

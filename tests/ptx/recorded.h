@@ -1,5 +1,6 @@
 // Results that must be equal on a GPU and on the emulator, as checksums. With FLASHLADDER_PTX_RECORD=FILE in the
-// environment they are written there; docs/results/ptx.json is such a file, of a GPU, and every run is compared with it.
+// environment they are written there; docs/results/ptx.json is such a file, of a GPU, and every run is compared with
+// it.
 #pragma once
 
 #include <cstddef>

@@ -39,9 +39,7 @@ double value_of(std::uint16_t bits, const Format& format) {
     return sign * std::ldexp(significand, std::max(exponent, 1) + format.lowest - 1 - format.digits);
 }
 
-bool same(double x, double y) {
-    return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y);
-}
+bool same(double x, double y) { return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y); }
 
 /// Of every 16-bit number: itself, the middle between it and the next one, and the floats beside that.
 Floats awkward_numbers(const Format& format) {
@@ -53,8 +51,8 @@ Floats awkward_numbers(const Format& format) {
         if (!std::isfinite(middle)) continue;
         x.insert(x.end(), {std::nextafter(middle, -INFINITY), middle, std::nextafter(middle, INFINITY)});
     }
-    x.insert(x.end(), {65519.996f, 65520.0f, -65520.0f, std::numeric_limits<float>::max(), 3.3961775e38f, 1e-45f, -1e-45f,
-                       std::bit_cast<float>(0x7F800001u), std::bit_cast<float>(0xFFC12345u)});
+    x.insert(x.end(), {65519.996f, 65520.0f, -65520.0f, std::numeric_limits<float>::max(), 3.3961775e38f, 1e-45f,
+                       -1e-45f, std::bit_cast<float>(0x7F800001u), std::bit_cast<float>(0xFFC12345u)});
     return x;
 }
 
@@ -88,7 +86,8 @@ TEST_CASE("types: random floats") {
     std::mt19937_64 random(test_seed());
     Floats x(200000);
     for (float& value : x) value = std::bit_cast<float>(std::uint32_t(random()));
-    for (std::size_t i = 0; i < x.size(); i += 2) x[i] = std::ldexp(float(random() % 100000) - 50000, int(random() % 60) - 40);
+    for (std::size_t i = 0; i < x.size(); i += 2)
+        x[i] = std::ldexp(float(random() % 100000) - 50000, int(random() % 60) - 40);
     check_conversions(x);
 }
 

@@ -48,11 +48,14 @@ Conversions convert(const Floats& x) {
     const DeviceArray<__half> f16(n);
     const DeviceArray<__nv_bfloat162> bf16_pairs(n);
     const DeviceArray<__half2> f16_pairs(n);
-    launch_kernel(convert_kernel, {unsigned(n / threads + 1), threads}, x_device.data(), int(n), bf16.data(), f16.data(),
-                  bf16_pairs.data(), f16_pairs.data(), from_bf16.data(), from_f16.data());
-    return {download_bits<std::uint16_t>(bf16),       download_bits<std::uint16_t>(f16),
-            download_bits<std::uint32_t>(bf16_pairs), download_bits<std::uint32_t>(f16_pairs),
-            from_bf16.download(),                     from_f16.download()};
+    launch_kernel(convert_kernel, {unsigned(n / threads + 1), threads}, x_device.data(), int(n), bf16.data(),
+                  f16.data(), bf16_pairs.data(), f16_pairs.data(), from_bf16.data(), from_f16.data());
+    return {download_bits<std::uint16_t>(bf16),
+            download_bits<std::uint16_t>(f16),
+            download_bits<std::uint32_t>(bf16_pairs),
+            download_bits<std::uint32_t>(f16_pairs),
+            from_bf16.download(),
+            from_f16.download()};
 }
 
 }  // namespace flashladder
