@@ -295,6 +295,8 @@ void Multiprocessor::begin(std::uint64_t i) {
     block_.async.begin();
     block_.named_barriers = {};
     block_.barriers.clear();
+    block_.warpgroups.clear();
+    block_.warpgroups.resize(n / warpgroup_threads);
     block_.free_registers = 0;
     block_.register_waiters.clear();
 

@@ -17,6 +17,7 @@
 #include "memory.h"
 #include "report.h"
 #include "vector_types.h"
+#include "warpgroup_mma.h"
 
 namespace emulator {
 
@@ -108,6 +109,7 @@ struct Block {
     AsyncQueue async;
     std::array<NamedBarrier, 16> named_barriers;
     std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
+    std::vector<Warpgroup> warpgroups;  // whole ones
     unsigned free_registers = 0;
     std::vector<Thread*> register_waiters;
 };

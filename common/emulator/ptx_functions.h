@@ -46,4 +46,18 @@ void bulk_commit(const Where& where);
 void bulk_wait(int pending, bool only_read, const Where& where);
 void prefetch_tensor_map(const CUtensorMap* map, const Where& where);
 
+/// A wgmma m64nNk16.
+struct ProductShape {
+    int n;
+    bool bf16, accumulate, a_mn_major, b_mn_major, a_in_registers;
+    bool operator==(const ProductShape&) const = default;
+};
+void check_descriptor(const void* start, unsigned leading, unsigned stride, const Where& where);
+/// `fragment` is A if that is in registers. Until the wait, `d` and `fragment` are used where they are.
+void wgmma(float* d, const ProductShape& shape, std::uint64_t a, std::uint64_t b, const std::uint32_t* fragment,
+           const Where& where);
+void wgmma_fence(const Where& where);
+void wgmma_commit(const Where& where);
+void wgmma_wait(int pending, const Where& where);
+
 }  // namespace emulator

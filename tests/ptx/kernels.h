@@ -91,4 +91,21 @@ struct MapRequest {
 /// The CUresult of encoding such a map.
 int try_map(const MapRequest& request);
 
+// wgmma.cu
+struct DescriptorFields {
+    unsigned start, leading, stride;  // bytes
+    int swizzle;                      // as ptx::Swizzle
+};
+/// Two wgmmas on one accumulator: D = A B + A' B', where A' and B' lie a step further on, in bytes.
+struct WgmmaCase {
+    Element element;
+    int n;
+    bool a_mn_major, b_mn_major, a_in_registers;
+    DescriptorFields a, b;
+    unsigned a_step, b_step;
+};
+constexpr int wgmma_window = 40960;  // elements of shared memory that are initialised
+/// `memory` becomes the window. A in registers: `a_registers` is (64, 32), the two A side by side. D is (64, n).
+Floats multiply_in_warpgroup(const WgmmaCase& c, const Bits16& memory, const Bits16& a_registers);
+
 }  // namespace flashladder

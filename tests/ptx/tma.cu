@@ -10,7 +10,6 @@ namespace flashladder {
 namespace {
 
 constexpr int threads = 64;
-constexpr int max_rank = 5;
 
 template <int rank>
 using At = int[rank];
