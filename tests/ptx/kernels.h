@@ -108,4 +108,9 @@ constexpr int wgmma_window = 40960;  // elements of shared memory that are initi
 /// `memory` becomes the window. A in registers: `a_registers` is (64, 32), the two A side by side. D is (64, n).
 Floats multiply_in_warpgroup(const WgmmaCase& c, const Bits16& memory, const Bits16& a_registers);
 
+// attention.cu
+constexpr int attention_head_dim = 128;
+/// Attention in bf16 by a producer warp and two consumer warpgroups; tensors are (batch, heads, N, 128).
+Bits16 attend(const Bits16& Q, const Bits16& K, const Bits16& V, int batch, int heads, int N, float scale);
+
 }  // namespace flashladder
