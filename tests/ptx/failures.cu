@@ -232,7 +232,7 @@ __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid
                            TmaMisuse misuse, int* lines) {
     auto* tile = dynamic_shared<unsigned char>();
     __shared__ ptx::Barrier loaded;
-    for (unsigned i = threadIdx.x; i < 8192; i += blockDim.x) tile[i] = 0;
+    for (unsigned i = threadIdx.x; i < 2048; i += blockDim.x) reinterpret_cast<int*>(tile)[i] = 0;
     if (threadIdx.x == 0) {
         ptx::barrier_init(loaded, 1);
         if (misuse != TmaMisuse::no_barrier_fence) ptx::fence_barrier_init();
@@ -372,7 +372,7 @@ enum class WgmmaMisuse {
 
 __global__ void misuse_wgmma(WgmmaMisuse misuse, float* first, int* lines) {
     auto* tile = dynamic_shared<unsigned char>();
-    for (unsigned i = threadIdx.x; i < 32768; i += blockDim.x) tile[i] = 0;
+    for (unsigned i = threadIdx.x; i < 8192; i += blockDim.x) reinterpret_cast<int*>(tile)[i] = 0;
     if (misuse != WgmmaMisuse::no_proxy_fence) ptx::fence_proxy_async();
     __syncthreads();
     float d[32] = {};
