@@ -58,6 +58,7 @@ public:
     void add(AsyncOperation operation);
     /// Lets time go on by one step: does what is due.
     void advance();
+    bool empty() const { return heap_.empty(); }
     /// Does what comes next, due or not. False if there is nothing.
     bool happen_next();
     /// The block has ended: does what outlives it; what must not is an error.

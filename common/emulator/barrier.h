@@ -7,6 +7,8 @@
 
 namespace emulator {
 
+/// One arrival.
+void arrive(std::uint64_t* barrier, const Operand& operand);
 /// Bytes of an asynchronous copy have arrived.
 void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand);
 /// It is an error if the barrier is not initialised, or not known to the async proxy yet.

@@ -46,6 +46,7 @@ template <class Words>
 
 [[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
     if (reporting || is_private_or_constant(address)) return;
+    if (access_other_block(address, n, access == Access::write, Place(pc))) return;
     const SharedWindow& window = current->block->dynamic_shared;
     // The pages around the window belong to shared memory too: a run over its end lands there.
     constexpr std::uintptr_t near = 256 * 1024;

@@ -59,19 +59,22 @@ bool operation_in_progress = false;
 /// The launch in progress; there is never more than one.
 struct Launch {
     const Kernel* kernel;
-    dim3 grid, block;
+    dim3 grid, block, cluster;
     std::size_t dynamic_shared_bytes;
-    std::uint64_t next_block = 0;
+    std::uint64_t next_cluster = 0;
     int code = 0;  // the failure, if any
     std::uint64_t idle_yields = 0;
 
-    Launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes)
-        : kernel(&kernel), grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes) {}
+    Launch(const Kernel& kernel, dim3 grid, dim3 block, dim3 cluster, std::size_t dynamic_shared_bytes)
+        : kernel(&kernel), grid(grid), block(block), cluster(cluster), dynamic_shared_bytes(dynamic_shared_bytes) {}
 
-    std::uint64_t blocks() const { return std::uint64_t(grid.x) * grid.y * grid.z; }
+    dim3 clusters() const { return {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z}; }
+    unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }
     unsigned threads() const { return block.x * block.y * block.z; }
 };
 Launch* running = nullptr;
+
+std::uint64_t count(dim3 extent) { return std::uint64_t(extent.x) * extent.y * extent.z; }
 
 uint3 unflatten(std::uint64_t i, dim3 extent) {
     return {unsigned(i % extent.x), unsigned(i / extent.x % extent.y), unsigned(i / extent.x / extent.y)};
@@ -142,8 +145,9 @@ public:
         block_.static_shared = static_shared;
     }
 
-    /// Makes block i resident.
-    void begin(std::uint64_t i);
+    /// Makes a block resident.
+    void begin(uint3 index, Cluster& cluster);
+    Block& block() { return block_; }
     /// Runs the resident block for a while: to its end, to a failure, or until it is another one's turn.
     void run_slice();
     bool finished() const { return block_.live == 0; }
@@ -176,7 +180,7 @@ void forget(SharedWindow& window, std::vector<std::uint8_t>& written, std::vecto
 std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
 
-std::string who_waits_where(const Block& block) {
+std::string who_waits_in(const Block& block, bool with_details) {
     std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*>,
              std::vector<const Thread*>>
         groups;
@@ -195,10 +199,27 @@ std::string who_waits_where(const Block& block) {
         text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
                            : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
         text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
-        if (waits.what && waits.details) text += "\n    " + waits.details(first);
+        if (with_details && waits.what && waits.details) text += "\n    " + waits.details(first);
     }
     const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
     return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
+}
+
+std::string who_waits_where(const Block& block) {
+    std::string text = who_waits_in(block, true);
+    for (const Block* other : block.cluster->blocks)
+        if (other != &block)
+            text += fmt::format("\n  in block ({}, {}, {}) of the cluster:", other->index.x, other->index.y, other->index.z) +
+                    who_waits_in(*other, false);  // its static shared memory is not in place
+    return text;
+}
+
+/// True if another block of the cluster can do something, for which this one may be waiting.
+bool others_can_go_on(const Block& block) {
+    const auto& blocks = block.cluster->blocks;
+    return std::any_of(blocks.begin(), blocks.end(), [&](const Block* other) {
+        return other != &block && other->live > 0 && (!other->ready.empty() || !other->async.empty());
+    });
 }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
@@ -279,11 +300,12 @@ void happen(const AsyncOperation& operation) {
     current = nullptr;
 }
 
-void Multiprocessor::begin(std::uint64_t i) {
+void Multiprocessor::begin(uint3 index, Cluster& cluster) {
     const unsigned n = launch_.threads();
     workspace_.reserve_stacks(n);
     block_.home = this;
-    block_.index = unflatten(i, launch_.grid);
+    block_.cluster = &cluster;
+    block_.index = index;
     block_.live = n;
     block_.barrier = {};
     block_.dynamic_shared.begin = reinterpret_cast<std::uintptr_t>(workspace_.shared) + shared_offset;
@@ -336,6 +358,7 @@ void Multiprocessor::run_slice() {
         }
         if (launch_.code) break;
         if (ready.empty()) {
+            if (others_can_go_on(block_)) break;
             record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
             break;
@@ -368,6 +391,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     warp.live &= ~(Lanes(1) << thread.lane());
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
     check_barrier(block);
+    block.cluster->check_barrier();
     self->exit_fiber();
 }
 
@@ -494,28 +518,68 @@ void clear_report() { report.clear(); }
 dim3 block_extent() { return running->block; }
 dim3 grid_extent() { return running->grid; }
 
-int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+/// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
+class ResidentCluster {
+public:
+    ResidentCluster(Launch& launch, const SharedWindow& static_shared, std::unique_ptr<Workspace>* workspaces) : launch_(launch) {
+        for (unsigned rank = 0; rank < launch.blocks_per_cluster(); ++rank) {
+            members_.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[rank], static_shared));
+            cluster_.blocks.push_back(&members_.back()->block());
+        }
+    }
+
+    void begin(std::uint64_t i) {
+        cluster_.arrived = 0;
+        cluster_.phase = 0;
+        cluster_.waiting.clear();
+        const uint3 place = unflatten(i, launch_.clusters());
+        const dim3 extent = launch_.cluster;
+        for (unsigned rank = 0; rank < members_.size(); ++rank) {
+            const uint3 inside = unflatten(rank, extent);
+            members_[rank]->begin(
+                {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z}, cluster_);
+        }
+        active_.clear();
+        for (const auto& member : members_) active_.push_back(member.get());
+    }
+    void run_slice() {
+        const auto turn = active_.begin() + static_cast<std::ptrdiff_t>(active_.size() == 1 ? 0 : draw(active_.size()));
+        (*turn)->run_slice();
+        if ((*turn)->finished()) active_.erase(turn);
+    }
+    bool finished() const { return active_.empty(); }
+
+private:
+    Launch& launch_;
+    Cluster cluster_;
+    std::vector<std::unique_ptr<Multiprocessor>> members_;  // by rank
+    std::vector<Multiprocessor*> active_;                   // those that still have work
+};
+
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster) {
     static std::vector<std::unique_ptr<Workspace>> workspaces;
-    Launch launch(kernel, grid, block, dynamic_shared_bytes);
+    Launch launch(kernel, grid, block, cluster, dynamic_shared_bytes);
     running = &launch;
     reporting = false;
     const SharedWindow static_shared = thread_local_memory();
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
-    const auto resident = std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
-    while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
-    std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
-    for (std::uint64_t i = 0; i < resident; ++i) {
-        active.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[i], static_shared));
-        active.back()->begin(launch.next_block++);
+    const std::uint64_t clusters = count(launch.clusters());
+    const auto fit = std::max(1u, static_cast<unsigned>(settings().multiprocessors) / launch.blocks_per_cluster());
+    const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
+    while (workspaces.size() < resident * launch.blocks_per_cluster()) workspaces.push_back(std::make_unique<Workspace>());
+    std::vector<std::unique_ptr<ResidentCluster>> active;  // those that still have work
+    for (unsigned i = 0; i < resident; ++i) {
+        active.push_back(std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
+        active.back()->begin(launch.next_cluster++);
     }
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
         (*turn)->run_slice();
         if (!(*turn)->finished()) continue;
-        if (launch.next_block < launch.blocks())
-            (*turn)->begin(launch.next_block++);
+        if (launch.next_cluster < clusters)
+            (*turn)->begin(launch.next_cluster++);
         else
             active.erase(turn);
     }

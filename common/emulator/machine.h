@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "async.h"
+#include "cluster.h"
 #include "emulator.h"
 #include "memory.h"
 #include "report.h"
@@ -49,6 +50,7 @@ struct Thread {
     std::uint32_t write_mark = 0;  // what its stores leave behind for the async proxy to see, until its next fence
     std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
     int registers = 0;
+    std::uint64_t cluster_phase = 0;  // that it has arrived for
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -98,6 +100,7 @@ struct BarrierWatch {
 /// A block that is resident, and its threads.
 struct Block {
     Multiprocessor* home = nullptr;
+    Cluster* cluster = nullptr;
     uint3 index{};
     std::vector<Thread> threads;
     std::vector<Warp> warps;
@@ -136,7 +139,7 @@ template <class Words>
 bool is_private_or_constant(std::uintptr_t address);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
-int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);
 
 /// A number below n, from the seed.
 std::size_t draw(std::size_t n);

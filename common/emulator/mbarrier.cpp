@@ -131,7 +131,7 @@ void fence_barrier_init(const Where&) {
 
 void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     const Operand operand{"barrier_arrive", where};
-    update(barrier, read(barrier, operand), 1, operand);
+    arrive(barrier, operand);
     perturb();
 }
 
@@ -157,6 +157,8 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
     wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing}, where);
     return read(barrier, operand).parity != parity;
 }
+
+void arrive(std::uint64_t* barrier, const Operand& operand) { update(barrier, read(barrier, operand), 1, operand); }
 
 void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand) {
     State state = read(barrier, operand);

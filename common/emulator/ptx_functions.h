@@ -46,6 +46,15 @@ void bulk_commit(const Where& where);
 void bulk_wait(int pending, bool only_read, const Where& where);
 void prefetch_tensor_map(const CUtensorMap* map, const Where& where);
 
+unsigned cluster_rank();
+unsigned cluster_size();
+void cluster_arrive(const Where& where);
+void cluster_wait(const Where& where);
+void* map_to_block(const void* shared, unsigned rank, const Where& where);
+void barrier_arrive_at(std::uint64_t* barrier, unsigned rank, const Where& where);
+void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
+                        unsigned blocks, const Where& where);
+
 /// A wgmma m64nNk16.
 struct ProductShape {
     int n;

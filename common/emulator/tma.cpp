@@ -167,6 +167,17 @@ void in_parts(std::uint32_t n, Add add) {
     for (std::uint32_t part = 0; part < parts; ++part) add(n * part / parts, n * (part + 1) / parts);
 }
 
+/// A load whose tile and barrier are those of `block`, in whose time it happens.
+void add_load(Block& block, const TensorMap& map, const Coordinates& origin, void* tile, std::uint64_t* barrier,
+              const Operand& operand) {
+    in_parts(map.rows(), [&](std::uint32_t first, std::uint32_t behind) {
+        block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=] {
+                             load_rows(map, origin, static_cast<char*>(tile), first, behind, operand);
+                             complete_transaction(barrier, (behind - first) * map.row_bytes(), operand);
+                         }});
+    });
+}
+
 }  // namespace
 
 void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
@@ -175,12 +186,21 @@ void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const 
     const TensorMap decoded = check_tile(map, tile, rank, operand);
     check_async_barrier(barrier, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
-    in_parts(decoded.rows(), [&](std::uint32_t first, std::uint32_t behind) {
-        current->block->async.add({operand.instruction, current, where, true, [=] {
-                                       load_rows(decoded, origin, static_cast<char*>(tile), first, behind, operand);
-                                       complete_transaction(barrier, (behind - first) * decoded.row_bytes(), operand);
-                                   }});
-    });
+    add_load(*current->block, decoded, origin, tile, barrier, operand);
+    perturb();
+}
+
+void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
+                        unsigned blocks, const Where& where) {
+    const Operand operand{"tma_load_multicast", where};
+    const TensorMap decoded = check_tile(map, tile, rank, operand);
+    const Coordinates origin = copy_coordinates(coordinates, rank);
+    for (unsigned i = 0; blocks >> i != 0; ++i) {
+        if (!(blocks >> i & 1)) continue;
+        Block& block = other_block(i, operand.instruction, operand.where);
+        add_load(block, decoded, origin, corresponding(tile, block, operand.where),
+                 static_cast<std::uint64_t*>(corresponding(barrier, block, operand.where)), operand);
+    }
     perturb();
 }
 

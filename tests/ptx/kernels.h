@@ -108,6 +108,17 @@ constexpr int wgmma_window = 40960;  // elements of shared memory that are initi
 /// `memory` becomes the window. A in registers: `a_registers` is (64, 32), the two A side by side. D is (64, n).
 Floats multiply_in_warpgroup(const WgmmaCase& c, const Bits16& memory, const Bits16& a_registers);
 
+// cluster.cu
+constexpr int cluster_threads = 64;
+/// Each of 3 clusters of blocks: what the next block of the cluster has, plus 1; x has cluster_threads words a block.
+Bits32 read_next_block(const Bits32& x, int blocks_per_cluster);
+constexpr int slice_elements = 8 * 64;
+/// Slices of 8 rows of 64; each block of a cluster loads one of each tile for all. What each block found, tile by tile,
+/// block by block; x has blocks_per_cluster slices a tile.
+Bits16 share_slices(const Bits16& x, int blocks_per_cluster);
+/// Blocks take tickets, and each adds to what the one before it has left: 1, 2, 3, ... for as many blocks.
+Bits32 pass_along_blocks(int blocks);
+
 // attention.cu
 constexpr int attention_head_dim = 128;
 /// Attention in bf16 by a producer warp and two consumer warpgroups; tensors are (batch, heads, N, 128).
