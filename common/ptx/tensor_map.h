@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <type_traits>
@@ -53,10 +54,12 @@ CUtensorMap make_tensor_map(const T* tensor, const std::array<std::uint64_t, ran
                             const std::array<std::uint64_t, rank - 1>& strides,
                             const std::array<std::uint32_t, rank>& box, Swizzle swizzle) {
     alignas(64) CUtensorMap map;
+    std::array<cuuint64_t, rank> all_strides{};  // never empty
+    std::copy(strides.begin(), strides.end(), all_strides.begin());
     std::array<cuuint32_t, rank> element_strides;
     element_strides.fill(1);
     const CUresult result = tensor_map_encoder()(
-        &map, tensor_map_type<T>(), rank, const_cast<T*>(tensor), extents.data(), strides.data(), box.data(),
+        &map, tensor_map_type<T>(), rank, const_cast<T*>(tensor), extents.data(), all_strides.data(), box.data(),
         element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(swizzle),
         CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     check_cuda(static_cast<cudaError_t>(result), "making a tensor map");  // the two enumerations agree

@@ -9,6 +9,7 @@
 #include "../emulator/device_array.h"
 #include "../test_seed.h"
 #include "launch.h"
+#include "ptx/cluster.h"
 #include "ptx/cp_async.h"
 #include "ptx/fence.h"
 #include "ptx/ldmatrix.h"
@@ -438,6 +439,60 @@ TEST_CASE("failure: registers that the tensor core has are touched before the wa
         for (const float x : first.download()) nans += std::isnan(x);
     }
     CHECK(nans > 100);
+}
+
+// ---- clusters
+
+enum class ClusterMisuse { static_shared, no_such_block, return_early, unwritten, wait_for_ever };
+
+__global__ void misuse_cluster(ClusterMisuse misuse, int* lines) {
+    auto* values = dynamic_shared<int>();
+    __shared__ int static_value;
+    if (misuse == ClusterMisuse::wait_for_ever && blockIdx.x == 1) {
+        lines[1] = __LINE__ + 1;
+        ptx::named_barrier_sync(1, 64);
+    }
+    if (misuse == ClusterMisuse::static_shared) {
+        lines[0] = __LINE__ + 1;
+        ptx::map_to_block(&static_value, 0);
+    }
+    if (misuse == ClusterMisuse::no_such_block) {
+        lines[0] = __LINE__ + 1;
+        ptx::map_to_block(values, 2);
+    }
+    values[threadIdx.x] = 0;
+    ptx::cluster_sync();
+    int* other = ptx::map_to_block(values, ptx::cluster_rank() ^ 1);
+    if (misuse == ClusterMisuse::return_early) {
+        ptx::cluster_sync();
+        if (blockIdx.x == 1) return;
+        for (int i = 0; i < 1000; ++i) __nanosleep(100);
+    }
+    if (misuse == ClusterMisuse::unwritten) {
+        ptx::cluster_sync();
+        if (blockIdx.x == 0) lines[0] = __LINE__ + 1;
+        values[0] = other[blockIdx.x == 0 ? 100 : 0];
+    }
+    values[1] = other[threadIdx.x];
+    ptx::cluster_sync();
+}
+
+TEST_CASE("failure: clusters") {
+    const auto fails = [](ClusterMisuse misuse, cudaError_t code, const char* kind, const char* words) {
+        const Report report = check_failure({code, kind, "misuse_cluster", "", ""}, __FILE__, [&](int* lines) {
+            launch_kernel(misuse_cluster, {2, 32, 4096, nullptr, 2}, misuse, lines);
+        });
+        CHECK_MESSAGE(contains(report.words, words), report.words);
+    };
+    fails(ClusterMisuse::static_shared, cudaErrorIllegalAddress, "out of bounds", "not in dynamic shared memory");
+    fails(ClusterMisuse::no_such_block, cudaErrorLaunchFailure, "no such block", "block 2 of a cluster of 2");
+    fails(ClusterMisuse::unwritten, cudaErrorLaunchFailure, "uninitialised shared memory",
+          "4-byte read at byte 400 of the 4096 bytes of dynamic shared memory of block 1 of the cluster");
+    fails(ClusterMisuse::return_early, cudaErrorLaunchFailure, "block has returned", "4-byte read at byte");
+    fails(ClusterMisuse::wait_for_ever, cudaErrorLaunchTimeout, "deadlock",
+          "32 of 64 threads of the cluster are missing");
+    CHECK_THROWS_WITH_AS(launch_kernel(misuse_cluster, {3, 32, 4096, nullptr, 2}, ClusterMisuse::unwritten, nullptr),
+                         doctest::Contains("wrong cluster"), CudaError);
 }
 
 }  // namespace
