@@ -46,8 +46,8 @@ __device__ __forceinline__ Descriptor matrix_descriptor(const void* start, unsig
 #ifndef __CUDACC__
     emulator::check_descriptor(start, leading, stride, where);
 #endif
-    return {(shared_address(start) & 0x3FFFF) >> 4 | std::uint64_t(leading >> 4) << 16 | std::uint64_t(stride >> 4) << 32 |
-            modes[int(swizzle)] << 62};
+    return {(shared_address(start) & 0x3FFFF) >> 4 | std::uint64_t(leading >> 4) << 16 |
+            std::uint64_t(stride >> 4) << 32 | modes[int(swizzle)] << 62};
 }
 
 /// Tells nvcc that these registers may have changed.
@@ -187,8 +187,8 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], Descriptor a, Descr
         FLASHLADDER_WGMMA_SS_OF("f16");
     }
 #else
-    emulator::wgmma(d, {n, bf16, accumulate, a_major == Major::mn, b_major == Major::mn, false}, a.bits, b.bits, nullptr,
-                    where);
+    emulator::wgmma(d, {n, bf16, accumulate, a_major == Major::mn, b_major == Major::mn, false}, a.bits, b.bits,
+                    nullptr, where);
 #endif
 }
 

@@ -441,6 +441,25 @@ TEST_CASE("failure: registers that the tensor core has are touched before the wa
     CHECK(nans > 100);
 }
 
+TEST_CASE("a seed decides when asynchronous operations happen, and another seed otherwise") {
+    const DeviceArray<float> first(128);
+    const DeviceArray<int> lines(3);
+    const auto run = [&](std::uint64_t seed) {
+        emulator::reseed(seed);
+        launch_kernel(misuse_wgmma, {1, 128, shared_bytes}, WgmmaMisuse::d_read, first.data(), lines.data());
+        std::vector<bool> too_early;
+        for (const float x : first.download()) too_early.push_back(std::isnan(x));
+        return too_early;
+    };
+    int different = 0;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        const std::vector<bool> once = run(test_seed() + i);
+        CHECK(run(test_seed() + i) == once);
+        different += run(test_seed() + i + 1) != once;
+    }
+    CHECK(different > 2);
+}
+
 // ---- clusters
 
 enum class ClusterMisuse { static_shared, no_such_block, return_early, unwritten, wait_for_ever };
@@ -490,7 +509,7 @@ TEST_CASE("failure: clusters") {
           "4-byte read at byte 400 of the 4096 bytes of dynamic shared memory of block 1 of the cluster");
     fails(ClusterMisuse::return_early, cudaErrorLaunchFailure, "block has returned", "4-byte read at byte");
     fails(ClusterMisuse::wait_for_ever, cudaErrorLaunchTimeout, "deadlock",
-          "32 of 64 threads of the cluster are missing");
+          "32 threads wait for cluster_wait at tests/ptx/failures.cu");
     CHECK_THROWS_WITH_AS(launch_kernel(misuse_cluster, {3, 32, 4096, nullptr, 2}, ClusterMisuse::unwritten, nullptr),
                          doctest::Contains("wrong cluster"), CudaError);
 }
