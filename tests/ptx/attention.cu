@@ -151,7 +151,7 @@ __global__ void __launch_bounds__((1 + consumers) * warpgroup, 1)
         l[half] += __shfl_xor_sync(0xFFFFFFFFu, l[half], 1);
         l[half] += __shfl_xor_sync(0xFFFFFFFFu, l[half], 2);
     }
-    ptx::named_barrier_sync(role, warpgroup);  // all four warps are done with Q
+    // The last wait was for products of the whole warpgroup, so nobody reads Q any more.
 #pragma unroll
     for (int i = 0; i < d / 2; i += 8) {  // 16 columns: four 8x8 matrices, of which stmatrix takes a row from each lane
         std::uint32_t matrices[4];
