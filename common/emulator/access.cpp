@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "cuda_runtime.h"
@@ -40,9 +39,9 @@ std::string place_in(const SharedWindow& window, const void* p) {
 
 void check_written(const SharedWindow& window, const void* p, std::size_t n, const Operand& operand) {
     const std::uint8_t* flags = window.written + (address_of(p) - window.begin);
-    const std::uint8_t* unwritten = std::find(flags, flags + n, 0);
-    if (unwritten == flags + n) return;
-    const char* first = static_cast<const char*>(p) + (unwritten - flags);
+    const void* unwritten = std::memchr(flags, 0, n);
+    if (!unwritten) return;
+    const char* first = static_cast<const char*>(p) + (static_cast<const std::uint8_t*>(unwritten) - flags);
     refuse(cudaErrorLaunchFailure, "uninitialised shared memory", p, n, operand,
            [&] { return place_in(window, first) + ", which no thread of the block has written"; });
 }

@@ -78,7 +78,7 @@ bool access_other_block(std::uintptr_t address, std::size_t n, bool write, const
         if (write) {
             std::memset(written, 1, n);
             window.mark(offset, n, 0);
-        } else if (std::find(written, written + n, 0) != written + n) {
+        } else if (std::memchr(written, 0, n)) {
             refuse(cudaErrorLaunchFailure, "uninitialised shared memory");
         }
         return true;

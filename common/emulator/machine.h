@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
+#include <deque>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -112,7 +113,7 @@ struct Block {
     AsyncQueue async;
     std::array<NamedBarrier, 16> named_barriers;
     std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
-    std::vector<Warpgroup> warpgroups;  // whole ones
+    std::deque<Warpgroup> warpgroups;  // whole ones
     unsigned free_registers = 0;
     std::vector<Thread*> register_waiters;
 };

@@ -37,9 +37,9 @@ std::size_t place(int thread, int i, int n) {
 }
 
 /// The accumulator that has these registers of this thread, if its products are under way.
-std::shared_ptr<Accumulator> find_accumulator(const Warpgroup& group, int thread, const float* registers) {
+Accumulator* find_accumulator(const Warpgroup& group, int thread, const float* registers) {
     for (const auto& accumulator : group.accumulators)
-        if (accumulator->registers[static_cast<std::size_t>(thread)] == registers) return accumulator;
+        if (accumulator->registers[static_cast<std::size_t>(thread)] == registers) return accumulator.get();
     return nullptr;
 }
 
@@ -78,7 +78,7 @@ void run_until(Warpgroup& group, std::uint64_t number) {
         Accumulator& accumulator = *product.accumulator;
         if (--accumulator.products == 0) {
             return_registers(accumulator, product.where);
-            std::erase(group.accumulators, product.accumulator);
+            std::erase_if(group.accumulators, [&](const auto& other) { return other.get() == &accumulator; });
         }
         group.under_way.pop_front();
         ++group.done;
@@ -101,10 +101,9 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
     if (position == group.under_way.size()) {
         Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}};
         if (!product.accumulator) {
-            product.accumulator = std::make_shared<Accumulator>();
+            product.accumulator = group.accumulators.emplace_back(std::make_unique<Accumulator>()).get();
             product.accumulator->n = shape.n;
             product.accumulator->sums.resize(static_cast<std::size_t>(warpgroup_rows * shape.n));
-            group.accumulators.push_back(product.accumulator);
         }
         ++product.accumulator->products;
         group.under_way.push_back(std::move(product));

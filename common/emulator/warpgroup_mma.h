@@ -34,7 +34,7 @@ struct Product {
     ProductShape shape;
     std::uint64_t a = 0, b = 0;  // descriptors
     Place where;
-    std::shared_ptr<Accumulator> accumulator;
+    Accumulator* accumulator = nullptr;
     int warps = 0;  // that have issued it
     std::array<const std::uint32_t*, warpgroup_threads> fragment_registers{};
     std::array<Fragment, warpgroup_threads> fragments;
@@ -50,7 +50,7 @@ struct WarpProgress {
 struct Warpgroup {
     std::deque<Product> under_way;  // the oldest first
     std::uint64_t done = 0;
-    std::vector<std::shared_ptr<Accumulator>> accumulators;  // those that have products under way
+    std::vector<std::unique_ptr<Accumulator>> accumulators;  // those that have products under way
     std::array<WarpProgress, warpgroup_warps> warps;
     std::vector<Thread*> waiting;
 };
