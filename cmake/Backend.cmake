@@ -34,12 +34,16 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
 else()
   # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
-  # nvcc does not warn of what a host compiler finds suspicious in kernels.
-  target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
+  # The counter in front of a division (common/emulator/count_divisions.h) uses the stack. On a GPU expf sets no errno, so
+  # it may be moved out of loops; and kernels look at floats as float4, which nvcc allows. Nor does nvcc warn of what a
+  # host compiler finds suspicious in kernels.
+  target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -mno-red-zone -fno-math-errno
+    -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(kernel_options INTERFACE -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()
-    target_compile_options(kernel_options INTERFACE -fno-slp-vectorize "SHELL:-mllvm -tsan-distinguish-volatile=1")
+    target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as
+      "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1")
   endif()
 endif()
 

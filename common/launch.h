@@ -1,8 +1,8 @@
-// The two places where CUDA's own syntax cannot be compiled by a host compiler, as functions. Everything else in a kernel
-// is plain CUDA C++.
+// The two places where CUDA's own syntax cannot be compiled by a host compiler, as functions. Everything else in a
+// kernel is plain CUDA C++.
 //
-//   launch_kernel(kernel, {grid, block, shared_bytes, stream}, a, b);    kernel<<<grid, block, shared_bytes, stream>>>(a, b);
-//   float* tile = dynamic_shared<float>();                               extern __shared__ float tile[];
+//   launch_kernel(kernel, {grid, block, bytes, stream}, a, b);    kernel<<<grid, block, bytes, stream>>>(a, b);
+//   float* tile = dynamic_shared<float>();                        extern __shared__ float tile[];
 #pragma once
 
 #include <cuda_runtime.h>
@@ -49,11 +49,17 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         std::tuple<Parameters...> arguments;
     } call{kernel, {static_cast<Parameters>(std::forward<Arguments>(arguments))...}};
     const void* entry = reinterpret_cast<const void*>(kernel);
-    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
-               "opting in to dynamic shared memory");
+    check_cuda(
+        cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
+        "opting in to dynamic shared memory");
 #ifdef FLASHLADDER_GPU
     void* addresses[sizeof...(Parameters) + 1];
-    std::apply([&](auto&... p) { std::size_t i = 0; ((addresses[i++] = (void*)&p), ...); }, call.arguments);
+    std::apply(
+        [&](auto&... p) {
+            std::size_t i = 0;
+            ((addresses[i++] = (void*)&p), ...);
+        },
+        call.arguments);
     cudaLaunchConfig_t launch{};
     launch.gridDim = config.grid;
     launch.blockDim = config.block;

@@ -30,7 +30,8 @@ struct AttentionShape {
     std::size_t q_elements() const { return std::size_t(batch) * heads * n_q * head_dim; }     // also of O
     std::size_t kv_elements() const { return std::size_t(batch) * kv_heads * n_k * head_dim; }  // of K, and of V
     std::size_t lse_elements() const { return std::size_t(batch) * heads * n_q; }
-    /// Floating-point operations of the forward pass, as every paper counts them: two matrix products, halved if causal.
+    /// Floating-point operations of the forward pass, as every paper counts them: two matrix products, halved if
+    /// causal.
     double flops() const { return 4.0 * batch * heads * double(n_q) * n_k * head_dim / (causal ? 2 : 1); }
 
     bool operator==(const AttentionShape&) const = default;

@@ -10,7 +10,8 @@
 namespace flashladder {
 namespace {
 
-/// Attention for one row after another; sums are of type Real, what standard attention would store goes through `round`.
+/// Attention for one row after another; sums are of type Real, what standard attention would store goes through
+/// `round`.
 template <class Real, class Round>
 AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round round) {
     const AttentionShape& s = in.shape;

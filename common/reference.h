@@ -32,8 +32,8 @@ std::vector<std::size_t> rows_to_check(const AttentionShape& shape, std::uint64_
 /// attend to (causal, n_q > n_k) gives 0 and -infinity.
 AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows);
 
-/// The same in the arithmetic of standard attention: float sums, S, P and O rounded to the dtype. How far this is from the
-/// reference says how much error is nobody's fault.
+/// The same in the arithmetic of standard attention: float sums, S, P and O rounded to the dtype. How far this is from
+/// the reference says how much error is nobody's fault.
 AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> rows);
 
 /// The value nearest to x that the dtype has.

@@ -9,8 +9,8 @@ namespace flashladder {
 namespace {
 
 TEST_CASE("EXERCISE 0.1: the product of two tiles") {
-    // Every key comes 32 times in a row, so that every lane of the softmax sees the same scores: with 0.2 open, each row is
-    // off by one factor, and its direction is right.
+    // Every key comes 32 times in a row, so that every lane of the softmax sees the same scores: with 0.2 open, each
+    // row is off by one factor, and its direction is right.
     Inputs in = make_inputs(shape_of(1, 20, 96, 64), Values::normal, test_seed());
     for (std::size_t j = 0; j < 96; ++j) std::copy_n(&in.K[j / 32 * 32 * 64], 64, &in.K[j * 64]);
     const Outputs out = run(stage_under_test(), in);

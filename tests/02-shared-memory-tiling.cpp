@@ -2,8 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#include "harness/counts.h"
+#endif
 
 namespace flashladder {
 namespace {
@@ -12,7 +18,8 @@ TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
     // All rows of V are the same one, so O is that row whatever the scores are.
     for (const int head_dim : {64, 128}) {
         Inputs in = make_inputs(shape_of(2, 33, 300, head_dim), Values::normal, test_seed());
-        for (std::size_t row = 1; row < 600; ++row) std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
+        for (std::size_t row = 1; row < 600; ++row)
+            std::copy_n(in.V.begin(), head_dim, in.V.begin() + static_cast<std::ptrdiff_t>(row * head_dim));
         const Comparison result = check(stage_under_test(), in);
         CHECK_MESSAGE(result.passed, "all rows of V are equal; ", result.describe(in.shape));
     }
@@ -25,6 +32,43 @@ TEST_CASE("EXERCISE 2.2: a piece of S in registers") {
         CHECK_MESSAGE(result.passed, result.describe(in.shape));
     }
 }
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("twice the shared memory: half the blocks of keys, and Q, O, l and m travel half as often; K and V once") {
+    struct Doubling {
+        int head_dim;
+        std::size_t kilobytes;
+        int B_c;  // with so much; twice that with twice as much
+    };
+    for (const auto& [head_dim, kilobytes, B_c] :
+         {Doubling{64, 66, 64}, {64, 115, 128}, {128, 74, 32}, {128, 114, 64}}) {
+        const Inputs in = make_inputs(shape_of(1, 100, 1024, head_dim), Values::normal, test_seed());
+        const auto counts = [&](std::size_t M) {
+            const std::size_t before = std::exchange(emulator::settings().shared_bytes_per_block, M);
+            const StageCounts result = count_stage(stage_under_test(), in);
+            emulator::settings().shared_bytes_per_block = before;
+            return result;
+        };
+        const StageCounts small = counts(kilobytes * 1024), large = counts(2 * kilobytes * 1024);
+        const auto requested = [](const StageCounts& c, const char* tensor) {
+            const TensorWork& work = c.tensors.at(tensor);
+            return work.read.requested_bytes + work.written.requested_bytes;
+        };
+        CAPTURE(head_dim);
+        CAPTURE(kilobytes);
+        const std::uint64_t bytes_of_Q = in.Q.size() * sizeof(float), bytes_of_K = in.K.size() * sizeof(float);
+        const auto T_c = static_cast<std::uint64_t>(1024 / B_c);
+        CHECK(requested(small, "Q") == T_c * bytes_of_Q);
+        CHECK(requested(large, "Q") == T_c / 2 * bytes_of_Q);
+        CHECK(requested(small, "O") == (2 * T_c - 1) * bytes_of_Q);  // the first block has nothing to read yet
+        CHECK(requested(large, "O") == (T_c - 1) * bytes_of_Q);
+        CHECK(requested(small, "scratch") == (4 * T_c - 2) * 100 * sizeof(float));
+        CHECK(requested(large, "scratch") == (2 * T_c - 2) * 100 * sizeof(float));
+        for (const StageCounts* c : {&small, &large})
+            for (const char* tensor : {"K", "V"}) CHECK(requested(*c, tensor) == bytes_of_K);
+    }
+}
+#endif
 
 TEST_CASE("needs memory in proportion to N, not to N^2") {
     const auto bytes = [](int n) { return stage_under_test().scratch_bytes(shape_of(1, n, n, 64)); };

@@ -23,7 +23,8 @@ temporary=''
 [[ $system ]] || temporary=$(mktemp -d /var/tmp/bare_system.XXXXXX) system=$temporary
 clean_up() {
     local folder process  # of an interrupted run, which would go on writing:
-    while process=$(find /proc -maxdepth 2 -name root -lname "$system" 2>/dev/null | cut -d/ -f3 | sed q); [[ $process ]]; do
+    while process=$(find /proc -maxdepth 2 -name root -lname "$system" 2>/dev/null | cut -d/ -f3 | sed q)
+          [[ $process ]]; do
         kill -KILL "$process" || true
     done
     for folder in dev proc; do

@@ -44,7 +44,8 @@ public:
 
     Result ladder(const std::string& arguments) const {
         const std::string log = (fs::temp_directory_path() / fmt::format("ladder-{}.log", getpid())).string();
-        const int status = std::system(fmt::format("cd / && '{}/build/cpu/bin/ladder' {} > {} 2>&1", root_, arguments, log).c_str());
+        const int status =
+            std::system(fmt::format("cd / && '{}/build/cpu/bin/ladder' {} > {} 2>&1", root_, arguments, log).c_str());
         const Result result{WEXITSTATUS(status), read_file(log)};
         fs::remove(log);
         return result;
@@ -96,7 +97,8 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
 
     // The first exercise done by hand: the next one is named.
     const std::string solution = project.solution();
-    const std::size_t from = solution.find("            for (int c = 0; c < keys; ++c) m_ij = fmaxf"), to = solution.find("            // END 1.1");
+    const std::size_t from = solution.find("            for (int c = 0; c < keys; ++c) m_ij = fmaxf"),
+                      to = solution.find("            // END 1.1");
     const std::size_t begin = starter.find("            m_ij = 0;"), end = starter.find("            // END 1.1");
     write_file(project.chapter(1), starter.substr(0, begin) + solution.substr(from, to - from) + starter.substr(end));
     const Result next = project.ladder("test 01");
@@ -129,7 +131,8 @@ TEST_CASE("a syntax error in a chapter stops that chapter alone") {
 
 TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
     const Project project;
-    write_file(project.chapter(1), replace_once(project.solution(), "l[row] = l_new, m[row] = m_new;", "l[row] = l_new, m[row + (1 << 28)] = m_new;"));
+    write_file(project.chapter(1), replace_once(project.solution(), "l[row] = l_new, m[row] = m_new;",
+                                                "l[row] = l_new, m[row + (1 << 28)] = m_new;"));
     const Result result = project.ladder("test 01");
     CHECK(result.status == 1);
     CHECK(result.says("out of bounds: 4-byte write"));

@@ -1,4 +1,5 @@
-// The judge itself: what it lets pass and what it must not, the reference against a case worked out by hand, the inputs.
+// The judge itself: what it lets pass and what it must not, the reference against a case worked out by hand, the
+// inputs.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -100,7 +101,8 @@ TEST_CASE("the reference, causal: bottom-right aligned, and a row that sees noth
         CHECK(std::all_of(&r.O[i * 32], &r.O[i * 32] + 32, [](double x) { return x == 0; }));
         CHECK(r.lse[i] == -std::numeric_limits<double>::infinity());
     }
-    for (std::size_t x = 0; x < 32; ++x) CHECK(r.O[2 * 32 + x] == doctest::Approx(in.V[x]));  // query 2 sees key 0 alone
+    for (std::size_t x = 0; x < 32; ++x)
+        CHECK(r.O[2 * 32 + x] == doctest::Approx(in.V[x]));  // query 2 sees key 0 alone
     Inputs all = in;
     all.shape.causal = false;  // the last query sees every key
     const AttentionRows last = reference_attention(all, {4});
@@ -146,7 +148,8 @@ TEST_CASE("rounding to a dtype") {
 }
 
 TEST_CASE("buffers bring back what was put in, in every dtype") {
-    const std::vector<float> values = {0, -0.0f, 1, -1.5f, 65504, 0x1p-24f, 0x1.8p-15f, 1e-3f, std::numeric_limits<float>::infinity()};
+    const std::vector<float> values = {
+        0, -0.0f, 1, -1.5f, 65504, 0x1p-24f, 0x1.8p-15f, 1e-3f, std::numeric_limits<float>::infinity()};
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
         DeviceBuffer buffer(values.size() * bytes_per_element(dtype));
         buffer.upload(values, dtype);

@@ -1,11 +1,12 @@
-# Copies the project to TO and builds it there, so that the command-line tests can solve, break and reset chapters without
-# touching a learner's files. Kept between runs: the second time there is little to do.
+# Copies the project to TO and builds it there, so that the command-line tests can solve, break and reset chapters
+# without touching a learner's files. Kept between runs: the second time there is little to do.
 #   cmake -D FROM=... -D TO=... -D COMPILER=... -D FETCHED=... -P copy_project.cmake
 foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json)
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
 execute_process(
-  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED} --log-level=WARNING
+  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED}
+          --log-level=WARNING
   WORKING_DIRECTORY ${TO} COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
 execute_process(
   COMMAND ${CMAKE_COMMAND} --build build/cpu --target ladder rung-00

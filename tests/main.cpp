@@ -54,7 +54,9 @@ struct Notes : doctest::IReporter {
         if (text.str().empty()) text << assertion.m_expr;
         note(results.back().asserted, text.str());
     }
-    void test_case_exception(const doctest::TestCaseException& e) override { note(results.back().threw, e.error_string.c_str()); }
+    void test_case_exception(const doctest::TestCaseException& e) override {
+        note(results.back().threw, e.error_string.c_str());
+    }
 
     void report_query(const doctest::QueryData&) override {}
     void test_run_start() override {}
@@ -94,8 +96,11 @@ int judge_red(const std::string& expected) {
     for (const CaseResult& result : results) {
         const bool red = result.asserted && !result.threw;
         all_red &= red;
-        fmt::print("{}: {}\n  {}\n", red ? "red, as expected" : result.threw ? "FAILED WITHOUT A CHECK" : "STILL GREEN", result.name,
-                   result.message);
+        fmt::print("{}: {}\n  {}\n",
+                   red            ? "red, as expected"
+                   : result.threw ? "FAILED WITHOUT A CHECK"
+                                  : "STILL GREEN",
+                   result.name, result.message);
     }
     if (results.empty()) fmt::print("NO TEST CASE matches {}\n", expected);
     return all_red ? 0 : 1;

@@ -1,5 +1,5 @@
-// The checks that every rung passes, whatever its idea: it computes attention, for every shape it accepts, and it refuses
-// the others in words.
+// The checks that every rung passes, whatever its idea: it computes attention, for every shape it accepts, and it
+// refuses the others in words.
 #include "rung_suite.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,8 @@ namespace {
 constexpr std::array lengths{1, 31, 32, 33, 100, 257, 1000};
 constexpr std::array counts{1, 3, 5};
 
-/// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere luck.
+/// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
+/// luck.
 AttentionShape with_enough_rows(AttentionShape shape) {
     const int rows = shape.batch * shape.heads * shape.n_q, times = (32 + rows - 1) / rows;
     shape.heads *= times;
@@ -38,7 +39,6 @@ std::vector<AttentionShape> shapes() {
             s.batch = counts[(2 * a + b) % 3];
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.batch = 1;
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.heads = s.kv_heads = 1;
-            s.kv_heads = s.heads;
             all.push_back(with_enough_rows(s));
         }
     return all;
@@ -57,7 +57,9 @@ void check_values(Values values, Judge judge = Judge::both_rules) {
 TEST_CASE("agrees with the reference: normal values, lengths that divide nothing") { check_values(Values::normal); }
 TEST_CASE("agrees with the reference: peaky rows") { check_values(Values::peaky); }
 TEST_CASE("agrees with the reference: a maximum that grows with j") { check_values(Values::growing_maximum); }
-TEST_CASE("agrees with the reference: a large common offset") { check_values(Values::large_offset, Judge::worst_row_only); }
+TEST_CASE("agrees with the reference: a large common offset") {
+    check_values(Values::large_offset, Judge::worst_row_only);
+}
 
 TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
     for (const int head_dim : stage_under_test().supports.head_dims) {
@@ -73,13 +75,15 @@ TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
 void check_feature(const AttentionShape& asked, Values values, bool lse) {
     const AttentionShape shape = with_enough_rows(asked);
     if (!why_unsupported(stage_under_test().supports, shape, lse).empty()) return;
-    const Comparison result = check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse);
+    const Comparison result =
+        check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse);
     CHECK_MESSAGE(result.passed, result.describe(shape));
 }
 
 TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
     for (const int head_dim : stage_under_test().supports.head_dims)
-        for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {65, 65}, {200, 200}, {33, 257}, {257, 33}, {300, 1}, {1, 300}}) {
+        for (const auto& [n_q, n_k] :
+             {std::pair(1, 1), {64, 64}, {65, 65}, {200, 200}, {33, 257}, {257, 33}, {300, 1}, {1, 300}}) {
             AttentionShape shape = shape_of(2, n_q, n_k, head_dim);
             shape.causal = true;
             check_feature(shape, Values::normal, true);
@@ -139,14 +143,16 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal([](auto& a) { a.shape.heads = -1; }, "heads is -1");
     check_refusal([](auto& a) { a.shape.n_q = 0; }, "n_q is 0");
     check_refusal([](auto& a) { a.shape.n_k = -5; }, "n_k is -5");
-    check_refusal([](auto& a) { a.shape.batch = a.shape.heads = a.shape.kv_heads = 1 << 20; }, "batch * heads is 1099511627776");
+    check_refusal([](auto& a) { a.shape.batch = a.shape.heads = a.shape.kv_heads = 1 << 20; },
+                  "batch * heads is 1099511627776");
     check_refusal([](auto& a) { a.shape.kv_heads = 3; }, "kv_heads 3");
     check_refusal([](auto& a) { a.Q = nullptr; }, "Q is a null pointer");
     check_refusal([](auto& a) { a.K = nullptr; }, "K is a null pointer");
     check_refusal([](auto& a) { a.V = nullptr; }, "V is a null pointer");
     check_refusal([](auto& a) { a.O = nullptr; }, "O is a null pointer");
     check_refusal([](auto& a) { a.scale = std::numeric_limits<float>::quiet_NaN(); }, "scale is nan");
-    if (stage.scratch_bytes(inputs.shape) > 0) check_refusal([](auto& a) { a.scratch = nullptr; }, "scratch is a null pointer");
+    if (stage.scratch_bytes(inputs.shape) > 0)
+        check_refusal([](auto& a) { a.scratch = nullptr; }, "scratch is a null pointer");
     if (stage.supports.max_n_k > 0) check_refusal([](auto& a) { a.shape.n_k = 2000000000; }, "n_k is 2000000000");
     if (!stage.supports.causal) check_refusal([](auto& a) { a.shape.causal = true; }, "causal");
     if (!stage.supports.grouped_query) check_refusal([](auto& a) { a.shape.kv_heads = 1; }, "grouped queries");
@@ -154,7 +160,8 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
         float lse = 0;
         check_refusal([&](auto& a) { a.lse = &lse; }, "lse");
     }
-    if (stage.supports.dtypes == std::vector{DType::f32}) check_refusal([](auto& a) { a.shape.dtype = DType::bf16; }, "bf16");
+    if (stage.supports.dtypes == std::vector{DType::f32})
+        check_refusal([](auto& a) { a.shape.dtype = DType::bf16; }, "bf16");
 }
 
 #ifdef FLASHLADDER_GPU

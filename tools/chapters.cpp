@@ -32,7 +32,9 @@ std::string quoted(const std::string& text) {
 /// The build folder this program lies in, in its bin/.
 fs::path build_folder() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path(); }
 
-int exit_status(int wait_status) { return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status); }
+int exit_status(int wait_status) {
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
 
 /// Runs a command in a shell, all its output in `log`.
 int run_logged(const std::string& command, const fs::path& log) {
@@ -68,9 +70,10 @@ Outcome run_tests(const std::string& target, const std::string& filter, const Te
     const fs::path report = build_folder() / (target + "-report.json");
     Outcome outcome{0, nlohmann::json::array(), build_folder() / (target + "-test.log")};
     fs::remove(report);
-    const std::string command = fmt::format("cd {} && timeout {} {} {} --report={} --seeds={} --seed={}", quoted(project_root()),
-                                      time_limit_seconds, quoted((build_folder() / "bin" / target).string()), filter,
-                                      quoted(report.string()), options.seeds, options.seed);
+    const std::string command =
+        fmt::format("cd {} && timeout {} {} {} --report={} --seeds={} --seed={}", quoted(project_root()),
+                    time_limit_seconds, quoted((build_folder() / "bin" / target).string()), filter,
+                    quoted(report.string()), options.seeds, options.seed);
     outcome.status = run_logged(command, outcome.log);
     if (fs::exists(report)) outcome.cases = nlohmann::json::parse(read_file(report.string()), nullptr, false);
     return outcome;
@@ -92,14 +95,17 @@ std::string indented(const std::string& text) {
 /// Line of the file in which an exercise begins, or 0.
 int line_of(const std::string& text, const std::string& exercise) {
     const std::size_t at = text.find(fmt::format("// EXERCISE {} ", exercise));
-    return at == std::string::npos ? 0 : 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
+    return at == std::string::npos
+               ? 0
+               : 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
 }
 
 void print_crash(const Outcome& outcome) {
     if (outcome.status == timed_out)
         fmt::print("gave up after {} s: a loop that never ends?\n", time_limit_seconds);
     else
-        fmt::print("the test program ended with status {}; its output:\n{}\n", outcome.status, read_file(outcome.log.string()));
+        fmt::print("the test program ended with status {}; its output:\n{}\n", outcome.status,
+                   read_file(outcome.log.string()));
 }
 
 /// Prints the exercises and the first failure, the lowest exercise first; the number of failures.
@@ -122,7 +128,8 @@ int print_cases(const Outcome& outcome, const std::string& file) {
     return failures;
 }
 
-/// Puts `text` into the learner's file; what was there is kept beside it unless it is a copy of something in the project.
+/// Puts `text` into the learner's file; what was there is kept beside it unless it is a copy of something in the
+/// project.
 void replace_learners_file(const Chapter& chapter, const std::string& text) {
     const std::string path = in_project(chapter.file());
     const std::string old = fs::exists(path) ? read_file(path) : "";
@@ -156,7 +163,9 @@ Chapter find_chapter(const std::string& name) {
     throw std::invalid_argument(fmt::format("there is no chapter {} (there are {})", name, fmt::join(names, ", ")));
 }
 
-std::string starter_of(const Chapter& chapter) { return make_starter(read_file(in_project(chapter.solution())), "all"); }
+std::string starter_of(const Chapter& chapter) {
+    return make_starter(read_file(in_project(chapter.solution())), "all");
+}
 
 int list_chapters() {
     for (const Chapter& chapter : chapters()) {
@@ -196,15 +205,18 @@ int test_chapter(const Chapter& chapter, const TestOptions& options) {
 int show_hint(const std::string& exercise) {
     const Chapter chapter = find_chapter(exercise.substr(0, exercise.find('.')));
     const auto known = exercises(read_file(in_project(chapter.solution())));
-    const std::string wanted = fmt::format("{}{}", std::stoi(chapter.number()), exercise.substr(std::min(exercise.find('.'), exercise.size())));
+    const std::string wanted = fmt::format("{}{}", std::stoi(chapter.number()),
+                                           exercise.substr(std::min(exercise.find('.'), exercise.size())));
     std::vector<std::string> ids;
     for (const Exercise& e : known) {
         ids.push_back(e.id);
         if (e.id != wanted) continue;
-        fmt::print("{}  {}\n\n{}\n", e.id, e.statement, hint(read_file(in_project("chapters/" + chapter.name + "/hints.md")), e.id));
+        fmt::print("{}  {}\n\n{}\n", e.id, e.statement,
+                   hint(read_file(in_project("chapters/" + chapter.name + "/hints.md")), e.id));
         return 0;
     }
-    throw std::invalid_argument(fmt::format("there is no exercise {} (chapter {} has {})", exercise, chapter.number(), fmt::join(ids, ", ")));
+    throw std::invalid_argument(
+        fmt::format("there is no exercise {} (chapter {} has {})", exercise, chapter.number(), fmt::join(ids, ", ")));
 }
 
 int solve_chapter(const Chapter& chapter) {

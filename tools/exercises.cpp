@@ -37,7 +37,9 @@ std::optional<std::string_view> marker(std::string_view line, std::string_view k
 
 std::string_view comment(std::string_view line) {
     const auto text = line.find("//");
-    return text == line.find_first_not_of(' ') && text != std::string_view::npos ? line.substr(std::min(text + 3, line.size())) : "";
+    return text == line.find_first_not_of(' ') && text != std::string_view::npos
+               ? line.substr(std::min(text + 3, line.size()))
+               : "";
 }
 
 struct Region {
@@ -112,10 +114,20 @@ std::string make_starter(std::string_view solution, std::string_view open) {
     return out;
 }
 
+std::string without_markers(std::string_view solution) {
+    std::string out;
+    const auto put = [&](std::string_view line) { out += fmt::format("{}\n", line); };
+    walk(solution, put, [&](const Region& region) {
+        for (std::string_view line : region.solution) put(line);
+    });
+    return out;
+}
+
 std::string replace_once(std::string_view text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);
     if (from.empty() || at == std::string_view::npos) throw std::runtime_error(fmt::format("not found: {}", from));
-    if (text.find(from, at + 1) != std::string_view::npos) throw std::runtime_error(fmt::format("found more than once: {}", from));
+    if (text.find(from, at + 1) != std::string_view::npos)
+        throw std::runtime_error(fmt::format("found more than once: {}", from));
     return fmt::format("{}{}{}", text.substr(0, at), to, text.substr(at + from.size()));
 }
 

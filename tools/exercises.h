@@ -21,9 +21,13 @@ struct Exercise {
 /// The exercises in the order of the file. Throws std::runtime_error, naming the line, where markers do not match.
 std::vector<Exercise> exercises(std::string_view solution);
 
-/// The solution with the exercise `open` replaced by its starter lines under a TODO, or every exercise if `open` is "all".
-/// What stays solved loses its markers but for the number. Throws std::runtime_error if there is no such exercise.
+/// The solution with the exercise `open` replaced by its starter lines under a TODO, or every exercise if `open` is
+/// "all". What stays solved loses its markers but for the number. Throws std::runtime_error if there is no such
+/// exercise.
 std::string make_starter(std::string_view solution, std::string_view open);
+
+/// The solution without its markers: what there is to read.
+std::string without_markers(std::string_view solution);
 
 /// `text` with `from` replaced by `to`. Throws std::runtime_error unless `from` occurs exactly once.
 std::string replace_once(std::string_view text, std::string_view from, std::string_view to);

@@ -9,8 +9,8 @@ namespace flashladder {
 /// Throws std::runtime_error, naming the file, if it cannot be read.
 std::string read_file(const std::string& path);
 
-/// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text already.
-/// Makes missing folders. Throws std::runtime_error, naming the file.
+/// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text
+/// already. Makes missing folders. Throws std::runtime_error, naming the file.
 void write_file(const std::string& path, std::string_view text);
 
 }  // namespace flashladder

@@ -7,6 +7,8 @@
 #include <random>
 
 #include "chapters.h"
+#include "count.h"
+#include "diff.h"
 #include "docs.h"
 #include "run.h"
 
@@ -30,14 +32,18 @@ int main(int argc, char** argv) {
     std::optional<std::uint64_t> seed;
     RunOptions run;
     TestOptions test;
+    CountOptions count;
+    ProfileOptions profile;
     bool check = false, no_timing = false;
 
-    auto* run_verb = app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
+    auto* run_verb =
+        app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
     run_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     run_verb->add_option("--json", run.json, "write the results to this file");
     run_verb->add_flag("--no-timing", no_timing, "check only");
     auto* list_verb = app.add_subcommand("list", "the rungs, and how far you are");
-    auto* test_verb = app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
+    auto* test_verb =
+        app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
     test_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     test_verb->add_flag("--solution", test.solution, "test the finished rung instead of yours");
     test_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
@@ -49,6 +55,38 @@ int main(int argc, char** argv) {
     solve_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     auto* reset_verb = app.add_subcommand("reset", "put the starter into your chapter; your version is kept");
     reset_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
+    auto* diff_verb = app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)");
+    diff_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
+    auto* profile_verb = app.add_subcommand(
+        "profile", "what a rung asks of memory and arithmetic, by kernel, tensor and source line: counted, not timed");
+    profile_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
+    AttentionShape shape;
+    int kv_heads = 0, n_k = 0;
+    shape.n_q = 256;
+    const auto add_shape = [&](CLI::App* verb) {
+        verb->add_option("--batch", shape.batch, "B")->capture_default_str();
+        verb->add_option("--heads", shape.heads, "H")->capture_default_str();
+        verb->add_option("--kv-heads", kv_heads, "fewer than heads: grouped queries");
+        verb->add_option("--n", shape.n_q, "N, the number of queries")->capture_default_str();
+        verb->add_option("--n-k", n_k, "the number of keys, if it is another");
+        verb->add_option("--d", shape.head_dim, "the head dimension")->capture_default_str();
+        verb->add_flag("--causal", shape.causal, "queries see only the keys before them");
+    };
+    add_shape(profile_verb);
+    profile_verb->add_flag("--lse", profile.lse, "ask for LSE too");
+    profile_verb->add_option("--shared", profile.shared_bytes,
+                             "bytes of shared memory that a block of the virtual GPU may have");
+    profile_verb->add_option("--lines", profile.lines, "so many source lines")->capture_default_str();
+    profile_verb->add_option("--json", profile.json, "write the counts to this file");
+    profile_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
+    auto* launch_verb =
+        app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
+    launch_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
+    add_shape(launch_verb);
+    launch_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
+    auto* count_verb = app.add_subcommand("count", "the counted work of every rung, for docs/results/counts.json");
+    count_verb->add_option("--json", count.json, "write the counts to this file");
+    count_verb->add_option("--check", count.check, "fail if this file is not what is counted now");
     auto* docs_verb = app.add_subcommand("docs", "make the tables in README and lessons anew from docs/results");
     docs_verb->add_flag("--check", check, "change nothing; fail if a table or a starter is stale");
     CLI11_PARSE(app, argc, argv);
@@ -61,6 +99,16 @@ int main(int argc, char** argv) {
         if (*hint_verb) return show_hint(exercise);
         if (*solve_verb) return solve_chapter(find_chapter(chapter));
         if (*reset_verb) return reset_chapter(find_chapter(chapter));
+        if (*diff_verb) return show_diff(find_chapter(chapter));
+        shape.kv_heads = kv_heads > 0 ? kv_heads : shape.heads;
+        shape.n_k = n_k > 0 ? n_k : shape.n_q;
+        if (*launch_verb) return launch_rung(find_chapter(chapter), shape, run.seed);
+        if (*profile_verb) {
+            profile.seed = run.seed;
+            profile.shape = shape;
+            return profile_rung(find_chapter(chapter), profile);
+        }
+        if (*count_verb) return count_rungs(count);
         if (*docs_verb) return check ? check_docs() : write_docs();
         return run_ladder(run);
     } catch (const std::exception& error) {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 
@@ -16,12 +16,12 @@ namespace flashladder {
 namespace {
 
 std::string commit() {
+    if (const char* given = std::getenv("LADDER_COMMIT"))
+        return given;  // where a copy of the tree has no or another history
     const std::string git = fmt::format("git -C '{}' ", project_root());
     const std::string hash = first_line_of(git + "rev-parse --short=12 HEAD");
     const bool changed = !first_line_of(git + "status --porcelain --untracked-files=no").empty();
-    if (!hash.empty()) return hash + (changed ? "-dirty" : "");
-    const char* given = std::getenv("LADDER_COMMIT");  // on a machine to which the tree was copied without its history
-    return given ? given : "unknown";
+    return hash.empty() ? "unknown" : hash + (changed ? "-dirty" : "");
 }
 
 std::string smi(const std::string& field) {
@@ -55,22 +55,24 @@ nlohmann::json new_results() {
 
 void note_gpu_state(nlohmann::json& results) {
     results["driver"] = smi("driver_version");
-    results["clocks"] = {{"sm", smi("clocks.sm")}, {"sm_max", smi("clocks.max.sm")}, {"memory", smi("clocks.mem")},
-                         {"power", smi("power.draw")}, {"power_limit", smi("power.limit")}};
+    results["clocks"] = {{"sm", smi("clocks.sm")},
+                         {"sm_max", smi("clocks.max.sm")},
+                         {"memory", smi("clocks.mem")},
+                         {"power", smi("power.draw")},
+                         {"power_limit", smi("power.limit")}};
 }
 
-nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison, const Timing* timing) {
+nlohmann::json to_json(const AttentionShape& s) {
+    return {{"batch", s.batch}, {"heads", s.heads},       {"kv_heads", s.kv_heads}, {"n_q", s.n_q},
+            {"n_k", s.n_k},     {"head_dim", s.head_dim}, {"causal", s.causal}};
+}
+
+nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison,
+                          const Timing* timing) {
     nlohmann::json row = {{"stage", stage.name()},
                           {"origin", "solution"},
                           {"dtype", to_string(s.dtype)},
-                          {"shape",
-                           {{"batch", s.batch},
-                            {"heads", s.heads},
-                            {"kv_heads", s.kv_heads},
-                            {"n_q", s.n_q},
-                            {"n_k", s.n_k},
-                            {"head_dim", s.head_dim},
-                            {"causal", s.causal}}},
+                          {"shape", to_json(s)},
                           {"error", comparison.error},
                           {"worst_row", comparison.worst_row},
                           {"scratch_bytes", stage.scratch_bytes(s)}};

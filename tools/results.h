@@ -9,15 +9,18 @@
 
 namespace flashladder {
 
-/// {gpu, multiprocessors, cuda, commit, date, rows: []}. A commit whose files were changed afterwards ends in "-dirty"; where
-/// git knows nothing, LADDER_COMMIT is believed.
+/// {gpu, multiprocessors, cuda, commit, date, rows: []}. A commit whose files were changed afterwards ends in "-dirty";
+/// LADDER_COMMIT, if it is set, is believed instead.
 nlohmann::json new_results();
 
 /// Adds driver and clocks as nvidia-smi tells them. To be called right after the last timed kernel.
 void note_gpu_state(nlohmann::json& results);
 
+nlohmann::json to_json(const AttentionShape& shape);
+
 /// One row: a stage on a shape. Times are null where nothing was timed.
-nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison, const Timing* timing);
+nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison,
+                          const Timing* timing);
 
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "count.h"
 #include "files.h"
 #include "harness/inputs.h"
 #include "harness/run.h"
@@ -61,7 +62,8 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
             try {
                 const Comparison c = flashladder::check(stage, check.inputs, check.judge);
                 table.add({stage.name(), check.name, fmt::format("{:.1e}", c.error), fmt::format("{:.1e}", c.worst_row),
-                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG", seconds_since(start)});
+                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG",
+                           seconds_since(start)});
                 results["rows"].push_back(result_row(stage, check.inputs.shape, c, nullptr));
                 if (!c.passed) complaints += fmt::format("{}: {}\n", stage.name(), c.describe(check.inputs.shape));
             } catch (const CudaError& error) {
@@ -75,6 +77,13 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
     return complaints.empty() ? 0 : 1;
 }
 
+/// Some stages on one problem. `set` names the table that the rows are for.
+struct TimedProblem {
+    std::string set;
+    AttentionShape shape;
+    std::string lowest_stage;  // of those that take part
+};
+
 /// 16384 tokens and a model width of 2048, as the papers and CURRICULUM's floors have it.
 AttentionShape timed_shape(int head_dim, int n) {
     AttentionShape s;
@@ -85,36 +94,60 @@ AttentionShape timed_shape(int head_dim, int n) {
     return s;
 }
 
-[[maybe_unused]] void time_all(nlohmann::json& results) {
-    Table table({"d", "N", "rung", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
-    for (const int head_dim : {64, 128})
-        for (const int n : {512, 1024, 2048, 4096}) {
-            const AttentionShape shape = timed_shape(head_dim, n);
-            std::vector<const Stage*> able;
-            for (const Stage& stage : stages())
-                if (why_unsupported(stage.supports, shape).empty()) able.push_back(&stage);
-            progress(fmt::format("timing {}", to_string(shape)));
-            const std::vector<Timing> timings = time_stages(able, shape);
-            const Inputs inputs = make_inputs(shape, Values::normal, 1);
-            // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
-            auto rows = rows_to_check(shape, 1);
-            std::vector<std::size_t> sampled;
-            for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256)) sampled.push_back(rows[i]);
-            const AttentionRows reference = reference_attention(inputs, sampled), standard = standard_attention(inputs, sampled);
-            for (std::size_t s = 0; s < able.size(); ++s) {
-                const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
-                if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
-                const Timing& t = timings[s];
-                table.add({fmt::format("{}", head_dim), fmt::format("{}", n), able[s]->name(), fmt::format("{:.3f}", t.ms),
-                           fmt::format("{:.3f}", t.ms_min), fmt::format("{:.3f}", t.ms_max),
-                           fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
-                           s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
-                results["rows"].push_back(result_row(*able[s], shape, c, &t));
-            }
+std::vector<TimedProblem> timed_problems() {
+    std::vector<TimedProblem> all;
+    for (const int head_dim : {64, 128}) {
+        for (const int n : {512, 1024, 2048, 4096, 8192}) all.push_back({"grid", timed_shape(head_dim, n), ""});
+        for (const int heads : {1, 4, 16, 64}) {
+            AttentionShape s = timed_shape(head_dim, 4096);
+            s.batch = 1;
+            s.heads = s.kv_heads = heads;
+            all.push_back({"heads", s, "02"});
         }
+        AttentionShape plain = timed_shape(head_dim, 4096), causal = plain, grouped = plain;
+        causal.causal = true;
+        grouped.kv_heads = grouped.heads / 8;
+        AttentionShape both = grouped;
+        both.causal = true;
+        for (const AttentionShape& s : {plain, causal, grouped, both}) all.push_back({"features", s, "03"});
+    }
+    return all;
+}
+
+[[maybe_unused]] void time_all(nlohmann::json& results) {
+    Table table({"table", "B", "H", "N", "d", "", "rung", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
+    for (const auto& [set, shape, lowest_stage] : timed_problems()) {
+        std::vector<const Stage*> able;
+        for (const Stage& stage : stages())
+            if (stage.name() >= lowest_stage && why_unsupported(stage.supports, shape).empty()) able.push_back(&stage);
+        progress(fmt::format("timing {}", to_string(shape)));
+        const std::vector<Timing> timings = time_stages(able, shape);
+        const Inputs inputs = make_inputs(shape, Values::normal, 1);
+        // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
+        auto rows = rows_to_check(shape, 1);
+        std::vector<std::size_t> sampled;
+        for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256))
+            sampled.push_back(rows[i]);
+        const AttentionRows reference = reference_attention(inputs, sampled),
+                            standard = standard_attention(inputs, sampled);
+        for (std::size_t s = 0; s < able.size(); ++s) {
+            const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
+            if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
+            const Timing& t = timings[s];
+            const auto number = [](int n) { return fmt::format("{}", n); };
+            table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
+                       fmt::format("{}{}", shape.causal ? "causal " : "",
+                                   shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
+                       able[s]->name(), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min),
+                       fmt::format("{:.3f}", t.ms_max), fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
+                       s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
+            results["rows"].push_back(result_row(*able[s], shape, c, &t));
+            results["rows"].back()["set"] = set;
+        }
+    }
     note_gpu_state(results);
     progress("");
-    fmt::print("\n16384 tokens, heads = 2048 / d, f32, not causal; medians, the rungs taking turns\n\n{}", table.plain());
+    fmt::print("\nf32; medians, the rungs taking turns\n\n{}", table.plain());
 }
 
 }  // namespace
@@ -124,16 +157,27 @@ int run_ladder(const RunOptions& options) {
 #ifndef FLASHLADDER_GPU
     emulator::reseed(options.seed);
 #endif
-    fmt::print("Every rung against the reference (double precision), on {}, seed {}.\n\n", results["gpu"].get<std::string>(),
-               options.seed);
+    fmt::print("Every rung against the reference (double precision), on {}, seed {}.\n\n",
+               results["gpu"].get<std::string>(), options.seed);
     const int status = check_all(options, results);
 #ifdef FLASHLADDER_GPU
     if (options.timing && status == 0) time_all(results);
 #else
+    print_counted_work(results);
     fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
 #endif
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     return status;
+}
+
+int launch_rung(const Chapter& chapter, const AttentionShape& shape, std::uint64_t seed) {
+#ifndef FLASHLADDER_GPU
+    emulator::reseed(seed);
+#endif
+    const Comparison result = check(find_stage(chapter.name), make_inputs(shape, Values::normal, seed));
+    fmt::print("{}, {}: error {:.1e}\n", chapter.name, to_string(shape), result.error);
+    if (!result.passed) fmt::print("{}\n", result.describe(shape));
+    return result.passed ? 0 : 1;
 }
 
 }  // namespace flashladder

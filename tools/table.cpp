@@ -8,7 +8,22 @@
 namespace flashladder {
 namespace {
 
-bool is_number(const std::string& cell) { return !cell.empty() && cell.find_first_not_of("0123456789.+-ex %") == std::string::npos; }
+/// "1.98x", "4.2 MB" and "17%" are numbers too.
+bool is_number(const std::string& cell) {
+    return !cell.empty() && cell.find_first_of("0123456789") == 0 &&
+           cell.find_first_not_of("0123456789.+-ex %KMGB") == std::string::npos;
+}
+
+/// Of all that is not empty in a column.
+bool is_number_column(const std::vector<std::vector<std::string>>& rows, std::size_t c) {
+    bool any = false;
+    for (const auto& row : rows) {
+        if (row[c].empty()) continue;
+        if (!is_number(row[c])) return false;
+        any = true;
+    }
+    return any;
+}
 
 }  // namespace
 
@@ -20,7 +35,7 @@ std::string Table::plain() const {
     const auto line = [&](const std::vector<std::string>& row) {
         std::string text;
         for (std::size_t c = 0; c < row.size(); ++c) {
-            const bool right = !rows_.empty() && is_number(rows_.front()[c]);
+            const bool right = is_number_column(rows_, c);
             text += right ? fmt::format("{:>{}}  ", row[c], widths[c]) : fmt::format("{:<{}}  ", row[c], widths[c]);
         }
         text.resize(text.find_last_not_of(' ') + 1);
@@ -33,10 +48,15 @@ std::string Table::plain() const {
 
 std::string Table::markdown() const {
     std::string text = fmt::format("| {} |\n|", fmt::join(header_, " | "));
-    for (std::size_t c = 0; c < header_.size(); ++c) text += !rows_.empty() && is_number(rows_.front()[c]) ? "---:|" : "---|";
+    for (std::size_t c = 0; c < header_.size(); ++c) text += is_number_column(rows_, c) ? "---:|" : "---|";
     text += "\n";
     for (const auto& row : rows_) text += fmt::format("| {} |\n", fmt::join(row, " | "));
     return text;
+}
+
+std::string readable_bytes(double bytes) {
+    if (bytes < 1e6) return fmt::format("{:.0f} KB", bytes / 1e3);
+    return bytes < 1e9 ? fmt::format("{:.1f} MB", bytes / 1e6) : fmt::format("{:.2f} GB", bytes / 1e9);
 }
 
 }  // namespace flashladder

@@ -20,4 +20,7 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
+/// "8.59 GB", "4.2 MB", "33 KB".
+std::string readable_bytes(double bytes);
+
 }  // namespace flashladder

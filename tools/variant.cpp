@@ -11,11 +11,13 @@
 namespace flashladder {
 namespace {
 
-/// Mutants are an array of {name, replace, with, caught_by}: text that occurs once in the solution, and the test that fails.
+/// Mutants are an array of {name, replace, with, caught_by}: text that occurs once in the solution, and the test that
+/// fails.
 std::string make_mutant(std::string_view solution, const std::string& mutants, const std::string& name) {
     for (const auto& mutant : nlohmann::json::parse(read_file(mutants)))
         if (mutant.at("name") == name)
-            return replace_once(solution, mutant.at("replace").get<std::string>(), mutant.at("with").get<std::string>());
+            return replace_once(solution, mutant.at("replace").get<std::string>(),
+                                mutant.at("with").get<std::string>());
     throw std::runtime_error(fmt::format("{} has no mutant {}", mutants, name));
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <source_location>
 
+#include "count_divisions.h"
 #include "device_functions.h"
 #include "runtime_api.h"
 #include "vector_types.h"

@@ -52,7 +52,8 @@ void sleep(const Where& where);
 long long clock(const Where& where);
 
 enum class Shuffle { indexed, up, down, exclusive_or };
-/// The value of the lane that `kind` names, counted within groups of `width` lanes; the caller's own where there is none.
+/// The value of the lane that `kind` names, counted within groups of `width` lanes; the caller's own where there is
+/// none.
 std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int operand, int width, const Where& where);
 
 template <class T>
@@ -103,7 +104,8 @@ inline void __threadfence_system() {}
 // ---- warp instructions ---------------------------------------------------------------------------------------------
 
 template <class T>
-inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, emulator::Where where = emulator::Where::current()) {
+inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
+                     emulator::Where where = emulator::Where::current()) {
     return emulator::shuffle(emulator::Shuffle::indexed, mask, value, lane, width, where);
 }
 template <class T>

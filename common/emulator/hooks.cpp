@@ -1,6 +1,6 @@
-// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's own
-// run-time library is not linked: these are the functions that the compiler calls, and they check each access of a CUDA
-// thread. A return address tells the source line.
+// Kernels are compiled with -fsanitize=thread, which puts a call in front of every load and store. ThreadSanitizer's
+// own run-time library is not linked: these are the functions that the compiler calls, and they check each access of a
+// CUDA thread. A return address tells the source line.
 #include <fmt/format.h>
 
 #include <array>
@@ -12,8 +12,6 @@
 
 namespace emulator {
 namespace {
-
-enum class Access { read, write };
 
 template <class Words>
 [[noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
@@ -84,18 +82,24 @@ template <std::size_t n, Access access>
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const Block& block = *current->block;
-    static const DeviceMemory& device = DeviceMemory::instance();
+    static DeviceMemory& device = DeviceMemory::instance();
     if (block.dynamic_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
+        if (counting) trace_access(address, n, access, true, pc);
     } else if (device.covers(address)) {
         check_alignment<n, access>(address, pc);
         const Allocation* allocation = device.find(address);
         if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
             refuse_device(allocation, address, n, access, pc);
+        if (counting) {
+            device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
+            trace_access(address, n, access, false, pc);
+        }
     } else if (block.static_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.static_shared, address, "static", pc);
+        if (counting) trace_access(address, n, access, true, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
     }
@@ -109,11 +113,21 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
         while (piece > n || reinterpret_cast<std::uintptr_t>(p) % piece != 0) piece /= 2;
         const bool read = access == Access::read;
         switch (piece) {
-            case 16: read ? check<16, Access::read>(p, pc) : check<16, Access::write>(p, pc); break;
-            case 8: read ? check<8, Access::read>(p, pc) : check<8, Access::write>(p, pc); break;
-            case 4: read ? check<4, Access::read>(p, pc) : check<4, Access::write>(p, pc); break;
-            case 2: read ? check<2, Access::read>(p, pc) : check<2, Access::write>(p, pc); break;
-            default: read ? check<1, Access::read>(p, pc) : check<1, Access::write>(p, pc); break;
+            case 16:
+                read ? check<16, Access::read>(p, pc) : check<16, Access::write>(p, pc);
+                break;
+            case 8:
+                read ? check<8, Access::read>(p, pc) : check<8, Access::write>(p, pc);
+                break;
+            case 4:
+                read ? check<4, Access::read>(p, pc) : check<4, Access::write>(p, pc);
+                break;
+            case 2:
+                read ? check<2, Access::read>(p, pc) : check<2, Access::write>(p, pc);
+                break;
+            default:
+                read ? check<1, Access::read>(p, pc) : check<1, Access::write>(p, pc);
+                break;
         }
         p += piece;
         n -= piece;

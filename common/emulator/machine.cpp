@@ -31,7 +31,6 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t cache_line = 64, stack_spread = 32 * 1024;
 constexpr std::size_t shared_window_bytes = 256 * 1024;
 constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes
-constexpr std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 
 /// splitmix64: small, and good enough to shuffle with.
 class Random {
@@ -141,7 +140,8 @@ SharedWindow thread_local_memory() {
 /// Runs one block after another, the threads of each in an order drawn from the seed.
 class Multiprocessor {
 public:
-    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared) : launch_(launch), workspace_(workspace) {
+    Multiprocessor(Launch& launch, Workspace& workspace, SharedWindow static_shared)
+        : launch_(launch), workspace_(workspace) {
         block_.static_shared = static_shared;
     }
 
@@ -187,7 +187,8 @@ std::string who_waits_in(const Block& block, bool with_details) {
     for (const Thread& t : block.threads) {
         if (t.exited) continue;
         const Waiting& waits = t.waits_for;
-        groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(), t.where.pc}]
+        groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(),
+                t.where.pc}]
             .push_back(&t);
     }
     std::string text;
@@ -209,7 +210,8 @@ std::string who_waits_where(const Block& block) {
     std::string text = who_waits_in(block, true);
     for (const Block* other : block.cluster->blocks)
         if (other != &block)
-            text += fmt::format("\n  in block ({}, {}, {}) of the cluster:", other->index.x, other->index.y, other->index.z) +
+            text += fmt::format("\n  in block ({}, {}, {}) of the cluster:", other->index.x, other->index.y,
+                                other->index.z) +
                     who_waits_in(*other, false);  // its static shared memory is not in place
     return text;
 }
@@ -227,6 +229,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     Warp& warp = block.warps[warp_index];
     const Rendezvous& rendezvous = warp.pending[i];
     if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
+    if (counting && rendezvous.arrived == warp.live) trace_convergence(warp);
     const Rendezvous done = rendezvous;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
@@ -389,6 +392,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     running->idle_yields = 0;
     Warp& warp = block.warps[thread.warp()];
     warp.live &= ~(Lanes(1) << thread.lane());
+    if (counting && warp.live == 0) trace_convergence(warp);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
     check_barrier(block);
     block.cluster->check_barrier();
@@ -437,6 +441,10 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         if (block.live < block.threads.size()) check_barrier(block);
         barrier.last_sum = barrier.sum;
         running->idle_yields = 0;
+        if (counting) {
+            trace_barrier(barrier.where);
+            for (Warp& warp : block.warps) trace_convergence(warp);
+        }
         for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
         barrier.arrived.clear();
         current->block->home->suspend();
@@ -480,7 +488,7 @@ Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
 void yield(const Place& where) {
     current->where = where;
-    if (++running->idle_yields > patience)
+    if (++running->idle_yields > settings().patience)
         fail(cudaErrorLaunchTimeout, where,
              [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
     step_aside();
@@ -495,6 +503,7 @@ void made_progress() { running->idle_yields = 0; }
 
 void atomic_access(const void* address, std::size_t bytes, const std::source_location& where) {
     if (random_order.below(4) == 0) yield(where);
+    current->in_atomic = true;
     const auto a = reinterpret_cast<std::uintptr_t>(address);
     if (a % bytes != 0)
         fail(cudaErrorMisalignedAddress, where,
@@ -521,7 +530,8 @@ dim3 grid_extent() { return running->grid; }
 /// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
 class ResidentCluster {
 public:
-    ResidentCluster(Launch& launch, const SharedWindow& static_shared, std::unique_ptr<Workspace>* workspaces) : launch_(launch) {
+    ResidentCluster(Launch& launch, const SharedWindow& static_shared, std::unique_ptr<Workspace>* workspaces)
+        : launch_(launch) {
         for (unsigned rank = 0; rank < launch.blocks_per_cluster(); ++rank) {
             members_.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[rank], static_shared));
             cluster_.blocks.push_back(&members_.back()->block());
@@ -537,7 +547,8 @@ public:
         for (unsigned rank = 0; rank < members_.size(); ++rank) {
             const uint3 inside = unflatten(rank, extent);
             members_[rank]->begin(
-                {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z}, cluster_);
+                {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z},
+                cluster_);
         }
         active_.clear();
         for (const auto& member : members_) active_.push_back(member.get());
@@ -565,13 +576,16 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
+    if (counting) begin_launch_trace();
     const std::uint64_t clusters = count(launch.clusters());
     const auto fit = std::max(1u, static_cast<unsigned>(settings().multiprocessors) / launch.blocks_per_cluster());
     const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
-    while (workspaces.size() < resident * launch.blocks_per_cluster()) workspaces.push_back(std::make_unique<Workspace>());
+    while (workspaces.size() < resident * launch.blocks_per_cluster())
+        workspaces.push_back(std::make_unique<Workspace>());
     std::vector<std::unique_ptr<ResidentCluster>> active;  // those that still have work
     for (unsigned i = 0; i < resident; ++i) {
-        active.push_back(std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
+        active.push_back(
+            std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
         active.back()->begin(launch.next_cluster++);
     }
     while (!active.empty() && !launch.code) {
@@ -585,6 +599,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     }
     std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
+    if (counting && !launch.code) end_launch_trace(kernel, grid, block, dynamic_shared_bytes);
     return launch.code;
 }
 

@@ -1,6 +1,7 @@
-// The virtual GPU at work: threads are fibers, and exactly one of all runs at any time. Who runs next is drawn from the seed,
-// so a run is reproducible, and every order that the drawing allows is one a GPU may show. A `__shared__` variable is a
-// `static thread_local` one, of which each resident block has a copy that is put in place while the block runs.
+// The virtual GPU at work: threads are fibers, and exactly one of all runs at any time. Who runs next is drawn from the
+// seed, so a run is reproducible, and every order that the drawing allows is one a GPU may show. A `__shared__`
+// variable is a `static thread_local` one, of which each resident block has a copy that is put in place while the block
+// runs.
 #pragma once
 
 #include <array>
@@ -18,13 +19,12 @@
 #include "emulator.h"
 #include "memory.h"
 #include "report.h"
+#include "trace.h"
 #include "vector_types.h"
+#include "warp_access.h"
 #include "warpgroup_mma.h"
 
 namespace emulator {
-
-constexpr int warp_size = 32;
-using Lanes = std::uint32_t;  // one bit a lane
 
 struct Block;
 struct Thread;
@@ -32,8 +32,8 @@ class Multiprocessor;
 
 /// What a thread waits for. Threads that wait for the same at the same place are one line of a report.
 struct Waiting {
-    const char* what = nullptr;  // null while it can run
-    std::uint64_t id = 0, phase = 0;  // which barrier, and which phase of it
+    const char* what = nullptr;                       // null while it can run
+    std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
 };
 
@@ -46,7 +46,8 @@ struct Thread {
     std::uintptr_t stack_begin = 0, stack_end = 0;
     bool exited = false;
     Waiting waits_for;
-    Place where;  // it waits, or where it last let others run
+    Place where;             // it waits, or where it last let others run
+    bool in_atomic = false;  // between the read and the write of an atomic function
     CopyGroups copies, bulk_stores;
     std::uint32_t write_mark = 0;  // what its stores leave behind for the async proxy to see, until its next fence
     std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
@@ -76,6 +77,7 @@ struct Warp {
     Lanes live = 0;
     std::vector<Rendezvous> pending;
     std::array<Exchange, warp_size> received;  // by lane: the last one it took part in
+    WarpTrace trace;
 };
 
 /// `__syncthreads`: who has arrived.
@@ -83,7 +85,7 @@ struct BlockBarrier {
     std::vector<Thread*> arrived;
     std::source_location where;  // of the first to arrive, as is
     const char* name = nullptr;  // the CUDA name
-    int sum = 0, last_sum = 0;  // of the predicates, for __syncthreads_count and its kin
+    int sum = 0, last_sum = 0;   // of the predicates, for __syncthreads_count and its kin
 };
 
 /// A barrier for some warps of a block.
@@ -135,8 +137,8 @@ template <class Words>
     stop_launch(code, words(), where);
 }
 
-/// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the kernel's
-/// parameters, constants of the program.
+/// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the
+/// kernel's parameters, constants of the program.
 bool is_private_or_constant(std::uintptr_t address);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.

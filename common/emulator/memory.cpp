@@ -48,6 +48,7 @@ void* DeviceMemory::allocate(std::size_t bytes, std::source_location where) {
     Allocation& allocation = allocations_.emplace_back(start + alignment, bytes, number, true, where);
     std::fill_n(owner_.begin() + *first, needed, &allocation);
     in_use_ += bytes;
+    peak_ = std::max(peak_, in_use_);
     return std::memset(reinterpret_cast<void*>(allocation.begin), poison, bytes);
 }
 
@@ -63,8 +64,8 @@ std::optional<std::size_t> DeviceMemory::first_fit(std::size_t from, std::size_t
 void DeviceMemory::release(Allocation& allocation) {
     allocation.live = false;
     void* start = reinterpret_cast<void*>(allocation.begin - alignment);
-    mmap(start, granules(allocation.bytes) * granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    mmap(start, granules(allocation.bytes) * granule, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 bool DeviceMemory::free(void* pointer) {
@@ -86,6 +87,25 @@ bool DeviceMemory::valid(const void* pointer, std::size_t n) const {
     if (!covers(address)) return false;
     const Allocation* allocation = find(address);
     return allocation && allocation->live && allocation->contains(address, n);
+}
+
+void DeviceMemory::mark(std::uintptr_t address, std::size_t n, std::uint8_t mark) {
+    Allocation& allocation = *owner_[(address - base_) / granule];
+    if (allocation.marks.empty()) allocation.marks.resize(allocation.bytes);
+    std::uint8_t* marks = allocation.marks.data() + (address - allocation.begin);
+    for (std::size_t i = 0; i < n; ++i) marks[i] |= mark;
+}
+
+std::size_t DeviceMemory::marked_bytes(std::uint8_t mark) const {
+    std::size_t n = 0;
+    for (const Allocation& allocation : allocations_)
+        n += static_cast<std::size_t>(
+            std::count_if(allocation.marks.begin(), allocation.marks.end(), [mark](auto m) { return m & mark; }));
+    return n;
+}
+
+void DeviceMemory::forget_marks() {
+    for (Allocation& allocation : allocations_) allocation.marks = {};
 }
 
 std::string DeviceMemory::describe(std::uintptr_t address) const {

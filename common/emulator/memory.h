@@ -18,14 +18,17 @@ struct Allocation {
     int number = 0;  // the how-many-eth of this process, to name it in reports
     bool live = false;
     std::source_location where;
+    std::vector<std::uint8_t> marks;  // by byte, while work is counted: DeviceMemory::read_mark, written_mark
 
     Allocation(std::uintptr_t begin, std::size_t bytes, int number, bool live, std::source_location where)
         : begin(begin), bytes(bytes), number(number), live(live), where(where) {}
-    bool contains(std::uintptr_t address, std::size_t n) const { return address >= begin && address + n <= begin + bytes; }
+    bool contains(std::uintptr_t address, std::size_t n) const {
+        return address >= begin && address + n <= begin + bytes;
+    }
 };
 
-/// Device memory: one reserved range of addresses. Every allocation starts in a granule of its own and is followed by an
-/// empty one, so that an address says at once to which allocation it belongs, and no allocation touches another.
+/// Device memory: one reserved range of addresses. Every allocation starts in a granule of its own and is followed by
+/// an empty one, so that an address says at once to which allocation it belongs, and no allocation touches another.
 class DeviceMemory {
 public:
     static constexpr std::size_t granule = std::size_t(1) << 20;
@@ -46,6 +49,15 @@ public:
     bool valid(const void* pointer, std::size_t n) const;
 
     std::size_t bytes_in_use() const { return in_use_; }
+    /// Most bytes in use at a time since the last restart.
+    std::size_t peak_bytes() const { return peak_; }
+    void restart_peak() { peak_ = in_use_; }
+
+    static constexpr std::uint8_t read_mark = 1, written_mark = 2;
+    /// Notes that bytes of a live allocation were read or written; how many were, since the marks were forgotten.
+    void mark(std::uintptr_t address, std::size_t n, std::uint8_t mark);
+    std::size_t marked_bytes(std::uint8_t mark) const;
+    void forget_marks();
     /// What is near an address that no allocation contains, in words.
     std::string describe(std::uintptr_t address) const;
 
@@ -57,7 +69,7 @@ private:
     std::uintptr_t base_ = 0;
     std::vector<Allocation*> owner_;  // by granule
     std::size_t cursor_ = 0;          // granules before it were given out already
-    std::size_t in_use_ = 0;
+    std::size_t in_use_ = 0, peak_ = 0;
     std::deque<Allocation> allocations_;  // freed ones too: a late access is told what it hit
 };
 

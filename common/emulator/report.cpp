@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -34,18 +35,19 @@ int match_module(dl_phdr_info* info, std::size_t, void* data) {
     return 0;
 }
 
-/// The frames that were inlined at an address, innermost first, as addr2line (binutils) reads them from the debug
-/// information. Runs a process: for failures only.
-std::vector<Frame> frames(std::uintptr_t address) {
-    Module module{address, 0, {}};
+/// The frames that were inlined at each address, innermost first, as addr2line (binutils) reads them from the debug
+/// information. Runs a process. All addresses must be of one module, the first one's.
+std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addresses) {
+    std::vector<std::vector<Frame>> result(addresses.size());
+    if (addresses.empty()) return result;
+    Module module{addresses.front(), 0, {}};
     dl_iterate_phdr(match_module, &module);
-    if (module.path.empty()) return {};
+    if (module.path.empty()) return result;
     // /proc/self would be the child; the shell's parent is this process.
     const std::string path = module.path == "/proc/self/exe" ? "/proc/$PPID/exe" : "'" + module.path + "'";
-    const std::string command =
-        fmt::format("addr2line -C -f -i -e {} {:#x} 2>/dev/null", path, address - module.load_address);
-    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-    std::vector<Frame> result;
+    std::string command = fmt::format("addr2line -a -C -f -i -e {}", path);
+    for (const std::uintptr_t address : addresses) command += fmt::format(" {:#x}", address - module.load_address);
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
     std::array<char, 4096> buffer;
     const auto next_line = [&](std::string& line) {
         if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return false;
@@ -53,10 +55,16 @@ std::vector<Frame> frames(std::uintptr_t address) {
         while (!line.empty() && line.back() == '\n') line.pop_back();
         return true;
     };
-    for (Frame frame; next_line(frame.function) && next_line(frame.line);) {
+    std::size_t i = 0;  // of the address that the lines read so far are about, from 1
+    for (Frame frame; next_line(frame.function);) {
+        if (frame.function.starts_with("0x")) {
+            ++i;  // -a: the address stands above its frames
+            continue;
+        }
+        if (!next_line(frame.line) || i > result.size()) break;
         const std::size_t comment = frame.line.find(" (discriminator");
         if (comment != std::string::npos) frame.line.resize(comment);
-        if (frame.line.find("??") == std::string::npos) result.push_back(frame);
+        if (frame.line.find("??") == std::string::npos) result[i - 1].push_back(frame);
     }
     return result;
 }
@@ -73,15 +81,23 @@ std::string to_string(const std::source_location& where) {
     return fmt::format("{}:{}", relative(where.file_name()), where.line());
 }
 
-std::string to_string(const Place& where) {
-    if (!where.pc) return to_string(where.line);
-    for (const Frame& frame : frames(reinterpret_cast<std::uintptr_t>(where.pc) - 1))  // inside the call, not behind it
-        if (frame.line.find("common/emulator/") == std::string::npos) return relative(frame.line);
-    return "";
+std::string to_string(const Place& where) { return where.pc ? lines_of({where.pc}).front() : to_string(where.line); }
+
+std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
+    std::vector<std::uintptr_t> addresses;
+    for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call itself
+    std::vector<std::string> lines;
+    for (const std::vector<Frame>& inlined : frames(addresses)) {
+        const auto kernel = std::find_if(inlined.begin(), inlined.end(), [](const Frame& frame) {
+            return frame.line.find("common/emulator/") == std::string::npos;
+        });
+        lines.push_back(kernel == inlined.end() ? "" : relative(kernel->line));
+    }
+    return lines;
 }
 
 std::string function_name(const void* entry) {
-    const auto found = frames(reinterpret_cast<std::uintptr_t>(entry));
+    const auto found = frames({reinterpret_cast<std::uintptr_t>(entry)}).front();
     if (found.empty()) return "(unnamed kernel)";
     std::string name = found.back().function;
     const std::string anonymous = "(anonymous namespace)::";

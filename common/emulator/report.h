@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <source_location>
 #include <string>
+#include <vector>
 
 namespace emulator {
 
@@ -21,6 +22,8 @@ struct Place {
 std::string to_string(const std::source_location& where);  // file:line, the file relative to the project
 /// Of a return address, the innermost line that is not in the emulator; empty where no debug information says.
 std::string to_string(const Place& where);
+/// The same of many return addresses, for the price of one.
+std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
 /// Name of the function at an address, without its namespaces and parameters.
 std::string function_name(const void* entry);

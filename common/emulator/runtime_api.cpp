@@ -197,7 +197,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
             *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
             break;
-        case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(properties.sharedMemPerBlockOptin); break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+            *value = static_cast<int>(properties.sharedMemPerBlockOptin);
+            break;
         default: return set_error(cudaErrorInvalidValue);
     }
     return cudaSuccess;
@@ -268,9 +270,13 @@ cudaError_t cudaFree(void* pointer) {
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return set_error(cudaErrorInvalidMemcpyDirection);
     if (bytes == 0) return cudaSuccess;
-    const auto device = [](const void* p) { return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p)); };
-    const bool to_device = kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    const bool from_device = kind == cudaMemcpyDefault ? device(from) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    const auto device = [](const void* p) {
+        return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p));
+    };
+    const bool to_device =
+        kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device =
+        kind == cudaMemcpyDefault ? device(from) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (!to || !from || !inside(to, bytes, to_device) || !inside(from, bytes, from_device))
         return set_error(cudaErrorInvalidValue);
     std::memmove(to, from, bytes);

@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that the project uses. All work is done when a call returns: streams and events keep their
-// meaning (order), not their benefit (overlap).
+// The part of the CUDA runtime that the project uses. All work is done when a call returns: streams and events keep
+// their meaning (order), not their benefit (overlap).
 #pragma once
 
 #include <cstddef>

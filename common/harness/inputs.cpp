@@ -21,7 +21,8 @@ public:
             spare_ready_ = false;
             return spare_;
         }
-        const double radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * std::numbers::pi * uniform();  // Box-Muller
+        const double radius = std::sqrt(-2 * std::log(uniform())),
+                     angle = 2 * std::numbers::pi * uniform();  // Box-Muller
         spare_ = static_cast<float>(radius * std::sin(angle));
         spare_ready_ = true;
         return static_cast<float>(radius * std::cos(angle));
@@ -111,7 +112,8 @@ Inputs real_inputs(int head_dim) {
         const auto& entry = header.at(name);
         const std::vector<int> dims = entry.at("shape");
         const std::vector<std::uint64_t> range = entry.at("data_offsets");
-        if (dims.size() != 4 || entry.at("dtype") != "F32" || dims[3] > head_dim) throw fail("is not what was expected");
+        if (dims.size() != 4 || entry.at("dtype") != "F32" || dims[3] > head_dim)
+            throw fail("is not what was expected");
         in.shape = {dims[0], dims[1], dims[1], dims[2], dims[2], head_dim, false, DType::f32};
         in.scale = static_cast<float>(1 / std::sqrt(double(dims[3])));
         std::vector<float> values((range.at(1) - range.at(0)) / sizeof(float));
@@ -120,7 +122,8 @@ Inputs real_inputs(int head_dim) {
         if (!file) throw fail("is too short");
         const std::size_t d = dims[3], rows = values.size() / d;
         std::vector<float> padded(rows * static_cast<std::size_t>(head_dim), 0.0f);
-        for (std::size_t r = 0; r < rows; ++r) std::copy_n(&values[r * d], d, &padded[r * static_cast<std::size_t>(head_dim)]);
+        for (std::size_t r = 0; r < rows; ++r)
+            std::copy_n(&values[r * d], d, &padded[r * static_cast<std::size_t>(head_dim)]);
         return padded;
     };
     in.Q = load("Q");
@@ -137,8 +140,9 @@ std::string project_root() {
             if (is_root(folder)) return folder.string();
             if (folder == folder.parent_path()) break;
         }
-    throw std::runtime_error("the project's folder (with CMakePresets.json and solutions/) is neither above this program nor above the "
-                             "working directory");
+    throw std::runtime_error(
+        "the project's folder (with CMakePresets.json and solutions/) is neither above this program nor above the "
+        "working directory");
 }
 
 }  // namespace flashladder

@@ -27,7 +27,8 @@ Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t see
 /// head_dim, which changes no score, if asked for. Throws std::runtime_error if the fixture cannot be read.
 Inputs real_inputs(int head_dim = 32);
 
-/// The folder of the project: with CMakePresets.json and solutions/, above the running program or the working directory.
+/// The folder of the project: with CMakePresets.json and solutions/, above the running program or the working
+/// directory.
 std::string project_root();
 
 }  // namespace flashladder

@@ -28,8 +28,10 @@ float from_bits(DType dtype, std::uint16_t bits) {
     if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
     const float sign = bits & 0x8000 ? -1.0f : 1.0f;
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    if (exponent == 31) return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
-    return sign * (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(1024 + fraction), exponent - 25));
+    if (exponent == 31)
+        return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+    return sign *
+           (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(1024 + fraction), exponent - 25));
 }
 
 double frobenius_bound(DType dtype) {
@@ -124,7 +126,8 @@ DeviceProblem::DeviceProblem(const Stage& stage, const Inputs& inputs, bool want
 }
 
 ForwardArgs DeviceProblem::args() const {
-    return {shape, Q.data(), K.data(), V.data(), O.data(), static_cast<float*>(lse.data()), scale, scratch.data(), nullptr};
+    return {shape, Q.data(),       K.data(), V.data(), O.data(), static_cast<float*>(lse.data()),
+            scale, scratch.data(), nullptr};
 }
 
 Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse) {
@@ -140,21 +143,25 @@ Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse) {
 Comparison compare(const Outputs& outputs, const AttentionShape& shape, const AttentionRows& reference,
                    const AttentionRows& yardstick, Judge judge) {
     const std::size_t d = static_cast<std::size_t>(shape.head_dim);
-    const RowErrors got = row_errors(reference, [&](std::size_t r, std::size_t x) { return double(outputs.O.at(reference.rows[r] * d + x)); });
-    const RowErrors standard = row_errors(reference, [&](std::size_t r, std::size_t x) { return yardstick.O.at(r * d + x); });
+    const RowErrors got = row_errors(
+        reference, [&](std::size_t r, std::size_t x) { return double(outputs.O.at(reference.rows[r] * d + x)); });
+    const RowErrors standard =
+        row_errors(reference, [&](std::size_t r, std::size_t x) { return yardstick.O.at(r * d + x); });
 
     Comparison result;
     result.error = std::sqrt(got.difference / std::max(got.norm, std::numeric_limits<double>::min()));
     result.allowed_error = frobenius_bound(shape.dtype);
     result.worst_row = got.worst;
     result.worst_row_index = got.worst_index;
-    // Standard attention can be exact where there is little to add up (one key); nobody need be better than the last place.
+    // Standard attention can be exact where there is little to add up (one key); nobody need be better than the last
+    // place.
     result.allowed_worst_row = 2 * std::max(standard.worst, 2 * epsilon(shape.dtype));
     result.allowed_lse_error = shape.dtype == DType::f32 ? 1e-5 : frobenius_bound(shape.dtype);
     for (std::size_t r = 0; r < outputs.lse.size() && r < reference.rows.size(); ++r) {
         const double wanted = reference.lse[r], value = outputs.lse.at(reference.rows[r]);
         const double error = value == wanted ? 0 : std::abs(value - wanted) / std::max(1.0, std::abs(wanted));
-        result.lse_error = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(result.lse_error, error);
+        result.lse_error =
+            std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(result.lse_error, error);
     }
     result.passed = (judge == Judge::worst_row_only || result.error <= result.allowed_error) &&
                     result.worst_row <= result.allowed_worst_row && result.lse_error <= result.allowed_lse_error;
@@ -164,10 +171,12 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
 std::string Comparison::describe(const AttentionShape& shape) const {
     const std::size_t i = worst_row_index % static_cast<std::size_t>(shape.n_q);
     const std::size_t head = worst_row_index / static_cast<std::size_t>(shape.n_q);
-    return fmt::format("{}: error {:.2e} (allowed {:.0e}), worst row {:.2e} (allowed {:.2e}) at batch {} head {} query {}, "
-                       "LSE error {:.1e} (allowed {:.0e})",
-                       to_string(shape), error, allowed_error, worst_row, allowed_worst_row, head / static_cast<std::size_t>(shape.heads),
-                       head % static_cast<std::size_t>(shape.heads), i, lse_error, allowed_lse_error);
+    return fmt::format(
+        "{}: error {:.2e} (allowed {:.0e}), worst row {:.2e} (allowed {:.2e}) at batch {} head {} query {}, "
+        "LSE error {:.1e} (allowed {:.0e})",
+        to_string(shape), error, allowed_error, worst_row, allowed_worst_row,
+        head / static_cast<std::size_t>(shape.heads), head % static_cast<std::size_t>(shape.heads), i, lse_error,
+        allowed_lse_error);
 }
 
 Comparison check(const Stage& stage, const Inputs& inputs, Judge judge, bool wants_lse) {

@@ -18,12 +18,14 @@ std::vector<Stage>& registry() {
 
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse) {
     const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.stage, why); };
-    const std::pair<const char*, int> sizes[] = {{"batch", shape.batch}, {"heads", shape.heads}, {"kv_heads", shape.kv_heads},
-                                                 {"n_q", shape.n_q},     {"n_k", shape.n_k},     {"head_dim", shape.head_dim}};
+    const std::pair<const char*, int> sizes[] = {{"batch", shape.batch},       {"heads", shape.heads},
+                                                 {"kv_heads", shape.kv_heads}, {"n_q", shape.n_q},
+                                                 {"n_k", shape.n_k},           {"head_dim", shape.head_dim}};
     for (const auto& [name, value] : sizes)
         if (value <= 0) return refuse(fmt::format("{} is {}, but must be at least 1", name, value));
     if (std::find(supports.head_dims.begin(), supports.head_dims.end(), shape.head_dim) == supports.head_dims.end())
-        return refuse(fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(supports.head_dims, ", ")));
+        return refuse(
+            fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(supports.head_dims, ", ")));
     if (std::find(supports.dtypes.begin(), supports.dtypes.end(), shape.dtype) == supports.dtypes.end())
         return refuse(fmt::format("dtype {} is not supported", to_string(shape.dtype)));
     if (shape.causal && !supports.causal) return refuse("causal is not supported (from 03-row-swapped-loops on)");
@@ -31,11 +33,13 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     if (shape.heads % shape.kv_heads != 0)
         return refuse(fmt::format("heads {} is not a multiple of kv_heads {}", shape.heads, shape.kv_heads));
     if (shape.kv_heads != shape.heads && !supports.grouped_query)
-        return refuse(fmt::format("kv_heads {} with heads {}: grouped queries are not supported (from 03-row-swapped-loops on)",
-                                  shape.kv_heads, shape.heads));
+        return refuse(
+            fmt::format("kv_heads {} with heads {}: grouped queries are not supported (from 03-row-swapped-loops on)",
+                        shape.kv_heads, shape.heads));
     const long long batch_heads = static_cast<long long>(shape.batch) * shape.heads;
     const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
-    if (batch_heads > most) return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
+    if (batch_heads > most)
+        return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
     if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
         return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
     return "";
@@ -59,6 +63,12 @@ void require_supported(const Support& supports, const ForwardArgs& args) {
 
 std::span<const Stage> stages() { return registry(); }
 
+const Stage& find_stage(const std::string& name) {
+    for (const Stage& stage : stages())
+        if (stage.name() == name) return stage;
+    throw std::invalid_argument(name + " is not in this program");
+}
+
 Registration::Registration(Stage stage) {
     auto& all = registry();
     const auto place = std::find_if(all.begin(), all.end(), [&](const Stage& s) { return s.name() > stage.name(); });
@@ -77,9 +87,11 @@ const char* to_string(DType dtype) {
 std::size_t bytes_per_element(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 
 std::string to_string(const AttentionShape& s) {
-    const std::string heads = s.kv_heads == s.heads ? fmt::format("{}", s.heads) : fmt::format("{}/{}", s.heads, s.kv_heads);
+    const std::string heads =
+        s.kv_heads == s.heads ? fmt::format("{}", s.heads) : fmt::format("{}/{}", s.heads, s.kv_heads);
     const std::string n = s.n_q == s.n_k ? fmt::format("{}", s.n_q) : fmt::format("{}x{}", s.n_q, s.n_k);
-    return fmt::format("B {} H {} N {} d {}{} {}", s.batch, heads, n, s.head_dim, s.causal ? " causal" : "", to_string(s.dtype));
+    return fmt::format("B {} H {} N {} d {}{} {}", s.batch, heads, n, s.head_dim, s.causal ? " causal" : "",
+                       to_string(s.dtype));
 }
 
 }  // namespace flashladder

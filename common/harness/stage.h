@@ -1,5 +1,5 @@
-// A stage is one rung's kernel behind the one interface. Each attention.cu registers itself; a program has the stages that
-// were linked into it.
+// A stage is one rung's kernel behind the one interface. Each attention.cu registers itself; a program has the stages
+// that were linked into it.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +31,17 @@ struct Stage {
     const std::string& name() const { return supports.stage; }
 };
 
-/// Throws std::invalid_argument with one line that names the stage, the limit and the value, if the stage cannot do this.
+/// Throws std::invalid_argument with one line that names the stage, the limit and the value, if the stage cannot do
+/// this.
 void require_supported(const Support& supports, const ForwardArgs& args);
 /// The same for the shape alone: the line, or "" if the stage can.
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse = false);
 
 /// All registered stages, by name.
 std::span<const Stage> stages();
+
+/// The registered stage of this name. Throws std::invalid_argument if there is none.
+const Stage& find_stage(const std::string& name);
 
 struct Registration {
     explicit Registration(Stage stage);

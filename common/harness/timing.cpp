@@ -57,10 +57,11 @@ std::vector<Timing> time_stages(const std::vector<const Stage*>& stages, const A
     };
     std::vector<std::vector<double>> samples(stages.size());
     std::vector<int> wanted;
-    for (const Stage* stage : stages) {  // warm-up; the second launch says how many the time allows
-        time_once(*stage);
-        const double ms = time_once(*stage);
-        wanted.push_back(std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
+    for (const Stage* stage : stages) {  // warm-up; its last launch says how many the time allows
+        double ms = time_once(*stage);
+        if (ms < 1000) ms = time_once(*stage);
+        wanted.push_back(
+            std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
     }
     for (int round = 0; round < options.max_samples; ++round)
         for (std::size_t s = 0; s < stages.size(); ++s)

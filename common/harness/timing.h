@@ -21,8 +21,8 @@ struct TimingOptions {
     double seconds = 2;  // a stage and a shape: enough samples are taken to spend this long, within the bounds above
 };
 
-/// Times each stage on the same inputs: warm-up first, then the stages take turns, so that a card that slows down slows all
-/// of them. Between launches the inputs change, so that none finds its own in the L2 cache.
+/// Times each stage on the same inputs: warm-up first, then the stages take turns, so that a card that slows down slows
+/// all of them. Between launches the inputs change, so that none finds its own in the L2 cache.
 /// Throws what run() throws.
 std::vector<Timing> time_stages(const std::vector<const Stage*>& stages, const AttentionShape& shape,
                                 const TimingOptions& options = {});

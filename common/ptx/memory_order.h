@@ -18,8 +18,8 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* globa
                  : "memory");
     return value;
 #else
-    emulator::atomic_access(global, sizeof *global, where);
-    return *global;
+    return emulator::atomic_update(
+        const_cast<std::uint32_t*>(global), [](std::uint32_t old) { return old; }, where);
 #endif
 }
 

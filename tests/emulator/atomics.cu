@@ -97,15 +97,16 @@ __global__ void compare_and_swap(unsigned long long* target, unsigned* wrapped, 
     olds[1] = atomicCAS(target, 1ull, 3ull);  // is 2, stays
     olds[2] = atomicCAS(target, 2ull, ~0ull);
     for (int i = 0; i < 7; ++i) olds[3 + i] = atomicInc(wrapped, 4);
+    olds[10] = atomicInc(wrapped + 1, 4);  // is over the limit already
 }
 
 TEST_CASE("atomics: compare-and-swap, and the counter that wraps") {
-    const DeviceArray<unsigned long long> target(std::vector<unsigned long long>{1}), olds(10);
-    const DeviceArray<unsigned> wrapped(std::vector<unsigned>{2});
+    const DeviceArray<unsigned long long> target(std::vector<unsigned long long>{1}), olds(11);
+    const DeviceArray<unsigned> wrapped(std::vector<unsigned>{2, 9});
     launch_kernel(compare_and_swap, {1, 1}, target.data(), wrapped.data(), olds.data());
-    CHECK(olds.download() == std::vector<unsigned long long>{1, 2, 2, 2, 3, 4, 0, 1, 2, 3});
+    CHECK(olds.download() == std::vector<unsigned long long>{1, 2, 2, 2, 3, 4, 0, 1, 2, 3, 9});
     CHECK(target.download()[0] == ~0ull);
-    CHECK(wrapped.download()[0] == 4);
+    CHECK(wrapped.download() == std::vector<unsigned>{4, 0});
 }
 
 // ---- many threads
@@ -233,6 +234,37 @@ TEST_CASE("volatile: __nanosleep and clock64 let others run too") {
     const DeviceArray<int> flag(std::vector<int>{0}), result(1);
     launch_kernel(sleep_until_set, {1, 64}, flag.data(), result.data());
     CHECK(result.download()[0] == 7 + 63);
+}
+
+/// Thread 0 sets a flag that is no volatile one: only the call in the loop can let it run.
+__global__ void wait_asleep(int* flag, int* seen) {
+    if (threadIdx.x == 0) *flag = 1;
+    for (int i = 0; i < 100000 && *flag == 0; ++i) __nanosleep(20);
+    seen[threadIdx.x] = *flag;
+}
+__global__ void wait_by_the_clock(int* flag, int* seen) {
+    if (threadIdx.x == 0) *flag = 1;
+    for (int i = 0; i < 100000 && *flag == 0; ++i) clock64();
+    seen[threadIdx.x] = *flag;
+}
+__global__ void note_time(long long* times) {
+    for (int i = 0; i < 1000; ++i) times[i] = clock64();
+}
+
+TEST_CASE("time: __nanosleep alone lets others run, and so does clock64") {
+    for (const auto kernel : {wait_asleep, wait_by_the_clock}) {
+        const DeviceArray<int> flag(std::vector<int>{0}), seen(64);
+        launch_kernel(kernel, {1, 64}, flag.data(), seen.data());
+        CHECK(seen.download() == std::vector<int>(64, 1));
+    }
+}
+
+TEST_CASE("time: clock64 goes forward") {
+    const DeviceArray<long long> times(1000);
+    launch_kernel(note_time, {1, 1}, times.data());
+    const std::vector<long long> found = times.download();
+    CHECK(std::is_sorted(found.begin(), found.end()));
+    CHECK(found.front() < found.back());
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <sstream>
 #include <vector>
 
+#include "../test_seed.h"
+
 namespace flashladder {
 namespace {
 
@@ -76,7 +78,7 @@ Report check_failure(const Expected& expected, const char* file, const std::func
     if (!expected.thread.empty()) CHECK(report.thread == expected.thread);
     if (report.lines[0] != 0) {
         CHECK(report.source == std::string(file) + ":" + std::to_string(report.lines[0]));
-        CHECK(report.reproduce == "LADDER_SEED=" + std::to_string(emulator::settings().seed));
+        CHECK(report.reproduce == "LADDER_SEED=" + std::to_string(test_seed()));
     }
     CHECK(cudaGetLastError() == cudaSuccess);  // the exception has reported it
     check_gpu_works();

@@ -50,6 +50,13 @@ void launch_unchecked(void (*kernel)(Parameters...), const LaunchConfig& config,
                      config.shared_bytes);
 }
 
+/// Sets how often threads may yield in vain until the end of the scope.
+struct WithPatience {
+    explicit WithPatience(std::uint64_t n) { emulator::settings().patience = n; }
+    ~WithPatience() { emulator::settings().patience = before; }
+    const std::uint64_t before = emulator::settings().patience;
+};
+
 /// Sets the number of multiprocessors until the end of the scope.
 struct WithMultiprocessors {
     explicit WithMultiprocessors(int n) { emulator::settings().multiprocessors = n; }

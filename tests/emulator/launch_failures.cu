@@ -44,7 +44,8 @@ TEST_CASE("failure: an empty launch") {
 }
 
 TEST_CASE("failure: too many threads") {
-    for (const dim3 block : {dim3(1025), dim3(33, 32), dim3(1, 1025), dim3(1, 1, 65), dim3(1u << 31, 1u << 31, 4)}) {
+    for (const dim3 block : {dim3(1025), dim3(33, 32), dim3(1, 1025), dim3(1, 1, 65), dim3(1u << 31, 1u << 31, 4),
+                            dim3(1u << 31, 2), dim3(2, 1u << 31)}) {
         const Report report = check_refused({1, block}, cudaErrorInvalidConfiguration, "too many threads");
         CHECK(contains(report.words, "block (" + std::to_string(block.x)));
     }
@@ -92,6 +93,27 @@ TEST_CASE("failure: more than 48 KB of shared memory without being asked") {
     CHECK(cudaGetLastError() == cudaSuccess);
     launch_unchecked(set_to_two, {1, 1, 2 * bytes + 1}, y.data());
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    const emulator::Settings before = emulator::settings();
+    emulator::settings().shared_bytes_per_block = bytes;
+    launch_unchecked(set_to_two, {1, 1, bytes + 1}, y.data());
+    CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    emulator::settings() = before;
+}
+
+TEST_CASE("failure: a reset forgets what was asked for, and what went wrong") {
+    const std::size_t bytes = 48 * 1024;
+    CHECK(cudaFuncSetAttribute(set_to_two, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes + 1)) == cudaSuccess);
+    cudaDeviceReset();
+    launch_unchecked(set_to_two, {1, 1, bytes + 1}, nullptr);
+    CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    launch_unchecked(set_to_two, {1, 1}, nullptr);
+    CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+    CHECK(emulator::last_report() != "");
+    cudaDeviceReset();
+    CHECK(emulator::last_report() == "");
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(std::string(cudaGetErrorString(cudaErrorIllegalAddress)) == "an illegal memory access was encountered");
 }
 
 TEST_CASE("failure: function attributes that cannot be") {
@@ -100,7 +122,10 @@ TEST_CASE("failure: function attributes that cannot be") {
     CHECK(cudaFuncSetAttribute(set_to_one, attribute, most) == cudaSuccess);
     CHECK(cudaFuncSetAttribute(set_to_one, attribute, most + 1) == cudaErrorInvalidValue);
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    emulator::clear_report();
     CHECK(cudaFuncSetAttribute(set_to_one, attribute, -1) == cudaErrorInvalidValue);
+    CHECK(emulator::last_report() == "");  // not taken for a large number
+    CHECK(cudaFuncSetAttribute(static_cast<const void*>(nullptr), attribute, 1) == cudaErrorInvalidValue);
     CHECK(cudaFuncSetAttribute(set_to_one, static_cast<cudaFuncAttribute>(77), 1) == cudaErrorInvalidValue);
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
 }
@@ -115,6 +140,12 @@ TEST_CASE("failure: error codes of a kernel that failed") {
     CHECK(cudaPeekAtLastError() == cudaErrorIllegalAddress);
     CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
     CHECK(cudaStreamSynchronize(nullptr) == cudaErrorIllegalAddress);
+    CHECK(cudaEventSynchronize(nullptr) == cudaErrorIllegalAddress);
+    // What goes well hides nothing.
+    CHECK(cudaSetDevice(0) == cudaSuccess);
+    launch_unchecked(write_to, {1, 1}, x.data());
+    CHECK(cudaPeekAtLastError() == cudaErrorIllegalAddress);
+    CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
     CHECK(cudaSetDevice(7) == cudaErrorInvalidDevice);  // comes in between
     CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
     CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
@@ -184,6 +215,8 @@ __global__ void template_kernel(int* p) {
 }  // namespace
 }  // namespace flashladder
 
+extern "C" const char __executable_start;  // from the linker: the program's first byte, which is in no function
+
 /// Of no namespace and with a template parameter that has a scope: a report shows neither.
 template <class T>
 __global__ void global_template_kernel(int* p) {
@@ -199,6 +232,13 @@ TEST_CASE("failure: names of kernels") {
     CHECK(last_report().kernel == "template_kernel");
     launch_unchecked(global_template_kernel<std::vector<int>>, {1, 1}, x.data() + 1);
     CHECK(last_report().kernel == "global_template_kernel");
+    const char on_the_stack = 0;
+    for (const char* no_function : {&__executable_start, &on_the_stack}) {
+        emulator::launch({no_function, nullptr, nullptr, 0}, 0, 1, 0);
+        CHECK(last_report().kernel == "(unnamed kernel)");
+    }
+    CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    launch_unchecked(write_to, {1, 1}, x.data() + 1);
     CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
 }
 

@@ -2,10 +2,14 @@
 // memory. And what is there before anyone has written: poison.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <vector>
 
+#include "../test_seed.h"
 #include "device_array.h"
 #include "launch.h"
 
@@ -101,6 +105,89 @@ TEST_CASE("memory: mathematics") {
     launch_kernel(compute, {1, 1}, -2.75f, result.data());
     CHECK(result.download() ==
           std::vector<double>{2.75, 4, 1, -2.75 + 2.5 - 2.75 + 3, 8 + 31 + 4, 0.5 + 0.125 + 0.25 + 10, -5.5});
+}
+
+struct Functions {
+    float exponential, logarithm, product_sum;
+    int leading, first, ones, loaded;
+};
+
+__global__ void compute_many(const float* x, const int* bits, int n, Functions* results) {
+    for (int i = 0; i < n; ++i)
+        results[i] = {__expf(x[i]),     __logf(abs(x[i])), __fmaf_rn(x[i], x[i], -(x[i] * x[i])),
+                      __clz(bits[i]),   __ffs(bits[i]),    __popc(bits[i]),
+                      __ldg(bits + i)};
+}
+
+TEST_CASE("memory: mathematics, on fresh inputs") {
+    constexpr int n = 100;
+    std::mt19937_64 random(test_seed());
+    std::vector<float> x(n);
+    std::vector<int> bits(n);
+    for (float& value : x) value = std::ldexp(float(random() % 0xFFFFFF + 1), -20) - 8;
+    for (int& value : bits) value = int(std::uint32_t(random()) >> random() % 32) & ~((1 << random() % 8) - 1);
+    bits[0] = 0;
+    bits[1] = -1;
+    const DeviceArray<float> x_device(x);
+    const DeviceArray<int> bits_device(bits);
+    const DeviceArray<Functions> results(n);
+    launch_kernel(compute_many, {1, 1}, x_device.data(), bits_device.data(), n, results.data());
+    const std::vector<Functions> found = results.download();
+    for (int i = 0; i < n; ++i) {
+        CAPTURE(x[i]);
+        CAPTURE(bits[i]);
+        const double exact = x[i];
+        CHECK(found[i].exponential == doctest::Approx(std::exp(exact)).epsilon(1e-5));
+        CHECK(found[i].logarithm == doctest::Approx(std::log(std::abs(exact))).epsilon(1e-5));
+        CHECK(found[i].product_sum == exact * exact - x[i] * x[i]);  // what rounding the product has lost
+        int leading = 0, first = 0, ones = 0;
+        while (leading < 32 && !(bits[i] >> (31 - leading) & 1)) ++leading;
+        for (int k = 31; k >= 0; --k) {
+            if (!(bits[i] >> k & 1)) continue;
+            first = k + 1;
+            ++ones;
+        }
+        CHECK(found[i].leading == leading);
+        CHECK(found[i].first == first);
+        CHECK(found[i].ones == ones);
+        CHECK(found[i].loaded == bits[i]);
+    }
+}
+
+struct Vectors {
+    float2 f2;
+    float3 f3;
+    float4 f4;
+    int2 i2;
+    int3 i3;
+    int4 i4;
+    uint2 u2;
+    uint3 u3;
+    uint4 u4;
+};
+
+__global__ void make_vectors(Vectors* v) {
+    *v = {make_float2(1, 2), make_float3(3, 4, 5), make_float4(6, 7, 8, 9),
+          make_int2(1, 2),   make_int3(3, 4, 5),   make_int4(6, 7, 8, 9),
+          make_uint2(1, 2),  make_uint3(3, 4, 5),  make_uint4(6, 7, 8, 9)};
+}
+
+template <class T2, class T3, class T4>
+bool count_to_nine(const T2& a, const T3& b, const T4& c) {
+    return a.x == 1 && a.y == 2 && b.x == 3 && b.y == 4 && b.z == 5 && c.x == 6 && c.y == 7 && c.z == 8 && c.w == 9;
+}
+
+TEST_CASE("memory: vectors are made of their parts, in order") {
+    const DeviceArray<Vectors> result(1);
+    launch_kernel(make_vectors, {1, 1}, result.data());
+    const Vectors v = result.download()[0];
+    CHECK(count_to_nine(v.f2, v.f3, v.f4));
+    CHECK(count_to_nine(v.i2, v.i3, v.i4));
+    CHECK(count_to_nine(v.u2, v.u3, v.u4));
+    const dim3 extent(make_uint3(3, 4, 5));
+    CHECK(extent.x == 3);
+    CHECK(extent.y == 4);
+    CHECK(extent.z == 5);
 }
 
 // ---- private variables: pointers to them, arrays of them, recursion

@@ -1,6 +1,7 @@
 // The order in which blocks and threads run: drawn from the seed, and from nothing else.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -38,6 +39,7 @@ TEST_CASE("order: the same seed gives the same") {
     CHECK(order_of_a_launch() == first);
     CHECK(order_of_a_launch() == second);
     CHECK(first != second);  // a later launch runs in another order
+    CHECK(emulator::settings().seed == test_seed());
 }
 
 TEST_CASE("order: each seed gives another") {
@@ -69,7 +71,7 @@ TEST_CASE("order: any thread may be the first, any block, and the other way roun
     CHECK(in_thread_order.size() == 2);
 }
 
-TEST_CASE("order: blocks come in between each other, and a block's slices differ in length") {
+TEST_CASE("order: blocks come in between each other") {
     int switches = 0, others_before_end = 0;
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         emulator::reseed(test_seed() + seed);
@@ -84,6 +86,49 @@ TEST_CASE("order: blocks come in between each other, and a block's slices differ
     }
     CHECK(switches > 20 * blocks);  // with one block after the other: blocks - 1 a launch
     CHECK(others_before_end > 0);
+}
+
+/// One event a step: the log itself lets nobody else run.
+__global__ void note_steps(int steps, int* next, int* log) {
+    for (int i = 0; i < steps; ++i) {
+        log[(*next)++] = blockIdx.x;
+        __nanosleep(1);
+    }
+}
+
+TEST_CASE("order: a block's slices differ in length") {
+    constexpr unsigned block_threads = 8;
+    constexpr int steps = 400, n = 2 * block_threads * steps;
+    const DeviceArray<int> next(std::vector<int>{0}), log(n);
+    launch_kernel(note_steps, {2, block_threads}, steps, next.data(), log.data());
+    const std::vector<int> order = log.download();
+    int longest = 0, part_rounds = 0;
+    for (int begin = 0, end = 0; begin < n; begin = end) {
+        while (end < n && order[end] == order[begin]) ++end;
+        longest = std::max(longest, end - begin);
+        part_rounds += end < n / 2 && (end - begin) % block_threads != 0;  // later, threads end
+    }
+    CHECK(longest > 6 * int(block_threads));
+    CHECK(part_rounds > 4);
+}
+
+/// Counts the rounds in which the last to arrive at the barrier was the first to leave it.
+__global__ void count_last_first(int rounds, int* last, int* left, int* last_first) {
+    for (int round = 0; round < rounds; ++round) {
+        *last = threadIdx.x;
+        *left = 0;
+        __syncthreads();
+        if ((*left)++ == 0) *last_first += *last == int(threadIdx.x);
+        __syncthreads();
+    }
+}
+
+TEST_CASE("order: the last one at a barrier need not be the first to go on") {
+    constexpr int rounds = 50;
+    const DeviceArray<int> last(1), left(1), last_first(std::vector<int>{0});
+    launch_kernel(count_last_first, {1, 4}, rounds, last.data(), left.data(), last_first.data());
+    CHECK(last_first.download()[0] > 0);
+    CHECK(last_first.download()[0] < rounds);
 }
 
 TEST_CASE("order: the number of multiprocessors decides how many blocks are mixed") {

@@ -58,15 +58,30 @@ void check_error(cudaError_t returned, cudaError_t expected) {
 }
 
 TEST_CASE("runtime: names of errors, and what they mean") {
-    CHECK(std::string(cudaGetErrorName(cudaSuccess)) == "cudaSuccess");
-    CHECK(std::string(cudaGetErrorName(cudaErrorIllegalAddress)) == "cudaErrorIllegalAddress");
-    CHECK(std::string(cudaGetErrorName(static_cast<cudaError_t>(12345))) == "unrecognized error code");
+    struct Error {
+        cudaError_t code;
+        std::string name, words;
+    };
+    const Error errors[] = {
+        {cudaSuccess, "cudaSuccess", "no error"},
+        {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+        {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+        {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+        {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+        {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+        {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+        {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+        {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+        {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+        {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+        {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    };
     emulator::clear_report();
-    CHECK(std::string(cudaGetErrorString(cudaSuccess)) == "no error");
-    CHECK(std::string(cudaGetErrorString(cudaErrorInvalidValue)) == "invalid argument");
-    CHECK(std::string(cudaGetErrorString(cudaErrorMemoryAllocation)) == "out of memory");
-    CHECK(std::string(cudaGetErrorString(cudaErrorIllegalAddress)) == "an illegal memory access was encountered");
-    CHECK(std::string(cudaGetErrorString(cudaErrorLaunchFailure)) == "unspecified launch failure");
+    for (const Error& error : errors) {
+        CHECK(cudaGetErrorName(error.code) == error.name);
+        CHECK(cudaGetErrorString(error.code) == error.words);
+    }
+    CHECK(std::string(cudaGetErrorName(static_cast<cudaError_t>(12345))) == "unrecognized error code");
     CHECK(std::string(cudaGetErrorString(static_cast<cudaError_t>(12345))) == "unrecognized error code");
 }
 
@@ -117,10 +132,17 @@ TEST_CASE("runtime: attributes and properties of the device agree, and follow th
     CHECK(attribute(cudaDevAttrComputeCapabilityMinor) == properties.minor);
     CHECK(properties.major == 9);
     CHECK(properties.minor == 0);
+    CHECK(properties.regsPerBlock == 65536);
+    CHECK(properties.l2CacheSize == 50 << 20);
+    CHECK(properties.maxThreadsDim[0] == 1024);
+    CHECK(properties.maxThreadsDim[1] == 1024);
     CHECK(properties.maxThreadsDim[2] == 64);
     CHECK(properties.maxGridSize[0] == 0x7FFFFFFF);
     CHECK(properties.maxGridSize[1] == 65535);
+    CHECK(properties.maxGridSize[2] == 65535);
     CHECK(properties.totalGlobalMem == std::size_t(3) << 30);
+    emulator::settings().shared_bytes_per_block = 32 * 1024;
+    CHECK(attribute(cudaDevAttrMaxSharedMemoryPerBlock) == 32 * 1024);
     emulator::settings() = before;
     int value;
     check_error(cudaDeviceGetAttribute(&value, static_cast<cudaDeviceAttr>(9999), 0), cudaErrorInvalidValue);
@@ -132,7 +154,7 @@ TEST_CASE("runtime: allocations are aligned to 256 bytes, apart from each other,
     CHECK(cudaMemGetInfo(&free_before, &total) == cudaSuccess);
     CHECK(total == emulator::settings().memory_bytes);
     std::vector<char*> pointers;
-    for (const std::size_t bytes : {1u, 3u, 256u, 1000u, 1u << 20, (1u << 20) + 1, 5u << 20}) {
+    for (const std::size_t bytes : {1u, 3u, 256u, 1000u, (1u << 20) - 1, 1u << 20, (1u << 20) + 1, 5u << 20}) {
         char* pointer = nullptr;
         CHECK(cudaMalloc(&pointer, bytes) == cudaSuccess);
         CHECK(reinterpret_cast<std::uintptr_t>(pointer) % 256 == 0);
@@ -141,7 +163,7 @@ TEST_CASE("runtime: allocations are aligned to 256 bytes, apart from each other,
         pointers.push_back(pointer);
     }
     CHECK(cudaMemGetInfo(&free_now, &total) == cudaSuccess);
-    CHECK(free_before - free_now == 1 + 3 + 256 + 1000 + (2u << 20) + 1 + (5u << 20));
+    CHECK(free_before - free_now == 1 + 3 + 256 + 1000 + (3u << 20) + (5u << 20));
     for (char* pointer : pointers) CHECK(cudaFree(pointer) == cudaSuccess);
     CHECK(cudaMemGetInfo(&free_now, &total) == cudaSuccess);
     CHECK(free_now == free_before);
@@ -160,11 +182,13 @@ TEST_CASE("runtime: an allocation of nothing, of too much, of more than is left"
     check_error(cudaMalloc(&pointer, ~std::size_t(0)), cudaErrorMemoryAllocation);
     check_error(cudaMalloc(&pointer, (1 << 20) + 1), cudaErrorMemoryAllocation);
     check_error(cudaMalloc(&pointer, 500 << 10), cudaErrorMemoryAllocation);
-    CHECK(cudaMalloc(&pointer, 400 << 10) == cudaSuccess);
+    std::size_t free = 1, total;
+    CHECK(cudaMemGetInfo(&free, &total) == cudaSuccess);
+    check_error(cudaMalloc(&pointer, free + 1), cudaErrorMemoryAllocation);
+    CHECK(cudaMalloc(&pointer, free) == cudaSuccess);  // all that is left
     CHECK(cudaFree(pointer) == cudaSuccess);
     emulator::settings().memory_bytes = 500 << 10;  // less than is held already
     check_error(cudaMalloc(&pointer, 1), cudaErrorMemoryAllocation);
-    std::size_t free = 1, total;
     CHECK(cudaMemGetInfo(&free, &total) == cudaSuccess);
     CHECK(free == 0);
     emulator::settings() = before;
@@ -178,6 +202,7 @@ TEST_CASE("runtime: what cannot be freed") {
     check_error(cudaFree(&on_the_host), cudaErrorInvalidValue);
     CHECK(cudaFree(pointer) == cudaSuccess);
     check_error(cudaFree(pointer), cudaErrorInvalidValue);
+    check_error(cudaMemset(pointer, 0, 1), cudaErrorInvalidValue);  // nor written any more
 }
 
 TEST_CASE("runtime: freed memory is not given out again at once") {
@@ -233,6 +258,7 @@ TEST_CASE("runtime: copies that are refused") {
     check_error(cudaMemcpy(host.data(), a.data() - 1, 4, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     check_error(cudaMemcpy(nullptr, host.data(), bytes, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     check_error(cudaMemcpy(a.data(), nullptr, bytes, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    check_error(cudaMemcpy(nullptr, a.data(), bytes, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     CHECK(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyHostToDevice) == cudaSuccess);
     CHECK(host == std::vector<int>(100, 7));
     unsigned untouched = 0;
@@ -268,6 +294,9 @@ TEST_CASE("runtime: streams and events") {
     check_error(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle);  // not recorded yet
     CHECK(cudaEventRecord(start, stream) == cudaSuccess);
     check_error(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle);
+    check_error(cudaEventElapsedTime(&milliseconds, end, start), cudaErrorInvalidResourceHandle);
+    check_error(cudaEventElapsedTime(&milliseconds, start, nullptr), cudaErrorInvalidResourceHandle);
+    check_error(cudaEventElapsedTime(&milliseconds, nullptr, start), cudaErrorInvalidResourceHandle);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(cudaEventRecord(end, stream) == cudaSuccess);
     CHECK(cudaStreamWaitEvent(other, end) == cudaSuccess);

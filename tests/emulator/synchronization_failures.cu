@@ -85,6 +85,12 @@ __global__ void same_barrier_in_each_branch(unsigned first_else, int* lines) {
     }
 }
 
+__global__ void barriers_in_one_line(unsigned first_else, int* lines) {
+    if (in_good_block()) return;
+    lines[1] = lines[2] = __LINE__ + 1;
+    threadIdx.x < first_else ? __syncthreads() : __syncthreads();
+}
+
 /// Who comes to another barrier than the first one did is the culprit: the order decides in which of the two lines.
 void check_two_barriers(const Report& report, const std::string& one, const std::string& other) {
     const std::string one_place = place(report.lines[1]), other_place = place(report.lines[2]);
@@ -101,6 +107,8 @@ TEST_CASE("failure: a barrier in each branch") {
                            "__syncthreads_count");
         check_two_barriers(check_barrier(same_barrier_in_each_branch, first_else, "same_barrier_in_each_branch"),
                            "__syncthreads", "__syncthreads");
+        check_two_barriers(check_barrier(barriers_in_one_line, first_else, "barriers_in_one_line"), "__syncthreads",
+                           "__syncthreads");
     }
 }
 
@@ -150,6 +158,25 @@ TEST_CASE("failure: deadlock, a lane is missing at __syncwarp") {
     check_deadlock(report, "1 thread waits for __syncthreads, first (40, 0, 0)",
                    "17 threads wait for __syncwarp, first (32, 0, 0)");
     CHECK(contains(report.words, "46 of 64 threads have returned"));
+    CHECK(!contains(report.words, "can run"));
+}
+
+/// Two instructions that say that they are in one place are told apart by name.
+__global__ void wait_in_one_place(unsigned mask, int* lines) {
+    if (in_good_block()) return;
+    lines[1] = lines[2] = __LINE__ + 1;
+    const auto where = emulator::Where::current();
+    if (threadIdx.x % 2 == 0)
+        __syncthreads(where);
+    else
+        __syncwarp(mask, where);
+}
+
+TEST_CASE("failure: deadlock, who waits for what is told apart") {
+    const Report report =
+        check(wait_in_one_place, all_lanes, 64, cudaErrorLaunchTimeout, "deadlock", "wait_in_one_place");
+    check_deadlock(report, "32 threads wait for __syncthreads, first (0, 0, 0)",
+                   "32 threads wait for __syncwarp, first (1, 0, 0)");
 }
 
 // ---- warp instructions
@@ -263,6 +290,7 @@ TEST_CASE("failure: lanes of a warp meet in different instructions") {
 /// Nobody sets the flag.
 __global__ void wait_for_nobody(volatile int* flag, int* lines) {
     if (in_good_block()) return;
+    for (int i = 0; i < 4; ++i) __syncthreads();  // who has waited once does not seem to wait for ever
     if (threadIdx.x == 3) {
         lines[0] = __LINE__ + 1;
         while (*flag == 0) {
@@ -304,6 +332,59 @@ __global__ void sleep_for_ever(unsigned nanoseconds, int* lines) {
 
 TEST_CASE("failure: livelock, asleep") {
     check(sleep_for_ever, 100u, 2, cudaErrorLaunchTimeout, "livelock", "sleep_for_ever");
+}
+
+__global__ void sleep_once(unsigned nanoseconds, int*) {
+    if (!in_good_block()) __nanosleep(nanoseconds);
+}
+
+TEST_CASE("failure: livelock, before others have begun") {
+    Report report;
+    {
+        const WithMultiprocessors restore_multiprocessors(1);
+        const WithPatience restore(0);
+        const DeviceArray<int> lines(1);
+        CHECK_THROWS_AS(launch_kernel(sleep_once, {2, 8}, 100u, lines.data()), CudaError);
+        report = last_report();
+    }
+    CHECK(report.kind == "livelock");
+    CHECK(contains(report.words, "threads can run, last seen at its beginning, first"));
+    check_gpu_works();
+}
+
+constexpr int naps = 100;
+
+/// Sleeps often, but something gets done now and then: each of the four things that count.
+__global__ void sleep_and_work(int way, int* counter) {
+    if (way == 3 && threadIdx.x != blockIdx.x) return;
+    for (int i = 0; i < naps; ++i) {
+        for (int k = 0; k < 8; ++k) __nanosleep(20);
+        if (way == 0) __syncthreads();
+        if (way == 1) __syncwarp();
+        if (way == 2) atomicAdd(counter, 1);
+        if (way == 3 && i == naps / 64) return;
+    }
+}
+
+/// Changes nothing, though it is an atomic.
+__global__ void sleep_and_look(int* counter) {
+    for (int i = 0; i < naps; ++i) {
+        for (int k = 0; k < 8; ++k) __nanosleep(20);
+        atomicAdd(counter, 0);
+    }
+}
+
+TEST_CASE("failure: livelock, none while something gets done") {
+    const DeviceArray<int> counter(std::vector<int>{0});
+    const WithMultiprocessors restore_multiprocessors(1);
+    const WithPatience restore(12 * 8);  // two threads between two deeds: at most 3 rounds of each
+    for (const int way : {0, 1, 2}) {
+        CAPTURE(way);
+        CHECK_NOTHROW(launch_kernel(sleep_and_work, {1, 2}, way, counter.data()));
+    }
+    CHECK_NOTHROW(launch_kernel(sleep_and_work, {20, 20}, 3, counter.data()));  // each block's one thread ends
+    CHECK_THROWS_AS(launch_kernel(sleep_and_look, {1, 2}, counter.data()), CudaError);
+    CHECK(last_report().kind == "livelock");
 }
 
 }  // namespace

@@ -1,0 +1,319 @@
+#include "counters.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "count_divisions.h"
+#include "cuda_runtime.h"
+#include "machine.h"
+#include "report.h"
+#include "trace.h"
+
+// The linker makes them around the counters of all kernels; without any there are none.
+extern "C" emulator::DivisionSite __start_flashladder_divisions[] __attribute__((weak));
+extern "C" emulator::DivisionSite __stop_flashladder_divisions[] __attribute__((weak));
+
+namespace emulator {
+
+bool counting = false;
+
+namespace {
+
+/// An instruction that accesses memory, as far as it does it in one way, and what its accesses add up to.
+struct Site {
+    const void* pc;
+    std::size_t bytes;  // of a lane
+    Access kind;
+    bool shared;
+    GlobalWork global;
+    SharedWork shared_work;
+};
+
+/// Sites by their key, in a table with open addressing: asked once for each access of each lane.
+class Sites {
+public:
+    std::uint32_t number(const void* pc, std::size_t bytes, Access kind, bool shared) {
+        const std::uint64_t key = reinterpret_cast<std::uintptr_t>(pc) << 8 |
+                                  std::uint64_t(std::countr_zero(bytes)) << 4 | std::uint64_t(kind) << 1 |
+                                  std::uint64_t(shared);
+        for (std::size_t i = hash(key);; i = (i + 1) & (table_.size() - 1)) {
+            if (table_[i].key == key) return table_[i].site;
+            if (table_[i].key == 0) return add(key, {pc, bytes, kind, shared, {}, {}});
+        }
+    }
+    Site& operator[](std::uint32_t number) { return sites_[number]; }
+    const std::vector<Site>& all() const { return sites_; }
+    void clear() {
+        table_.assign(256, {});
+        sites_.clear();
+    }
+
+private:
+    struct Entry {
+        std::uint64_t key = 0;
+        std::uint32_t site = 0;
+    };
+    std::size_t hash(std::uint64_t key) const { return (key * 0x9E3779B97F4A7C15u >> 40) & (table_.size() - 1); }
+    void insert(std::uint64_t key, std::uint32_t site) {
+        std::size_t i = hash(key);
+        while (table_[i].key != 0) i = (i + 1) & (table_.size() - 1);
+        table_[i] = {key, site};
+    }
+    std::uint32_t add(std::uint64_t key, const Site& site) {
+        sites_.push_back(site);
+        const auto number = static_cast<std::uint32_t>(sites_.size() - 1);
+        if (2 * sites_.size() > table_.size()) {
+            const std::vector<Entry> old = std::exchange(table_, std::vector<Entry>(2 * table_.size()));
+            for (const Entry& entry : old)
+                if (entry.key != 0) insert(entry.key, entry.site);
+        }
+        insert(key, number);
+        return number;
+    }
+
+    std::vector<Entry> table_ = std::vector<Entry>(256);
+    std::vector<Site> sites_;
+};
+
+/// The launch that is being counted.
+struct LaunchTrace {
+    Sites sites;
+    std::unordered_map<const void*, std::uint64_t> exponentials;
+    std::map<std::string, std::uint64_t> barriers;
+    std::map<std::uintptr_t, std::array<GlobalWork, 3>> allocations;  // by their first byte
+};
+LaunchTrace trace;
+CountedWork counted;
+
+void add_to_site(std::uint32_t number, const WarpAccess& access) {
+    Site& site = trace.sites[number];
+    const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * site.bytes;
+    if (site.shared) {
+        const Wavefronts w = shared_wavefronts(access, site.bytes, site.kind);
+        site.shared_work += {1, requested, w.needed + w.extra, w.extra};
+    } else {
+        const GlobalWork work{1, requested, distinct_bytes(access, site.bytes), sectors(access, site.bytes)};
+        site.global += work;
+        const auto some_lane = static_cast<std::size_t>(std::countr_zero(access.lanes));
+        const Allocation& allocation = *DeviceMemory::instance().find(access.address[some_lane]);
+        trace.allocations[allocation.begin][static_cast<std::size_t>(site.kind)] += work;
+    }
+}
+
+Work work_of(const Site& site) {
+    Work work;
+    work.global[static_cast<std::size_t>(site.kind)] = site.global;
+    work.shared[static_cast<std::size_t>(site.kind)] = site.shared_work;
+    return work;
+}
+
+}  // namespace
+
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const void* pc) {
+    Thread& thread = *current;
+    if (thread.in_atomic) {
+        if (kind == Access::write) {  // its second half
+            thread.in_atomic = false;
+            return;
+        }
+        kind = Access::atomic;
+    }
+    const std::uint32_t number = trace.sites.number(pc, bytes, kind, shared);
+    Warp& warp = thread.block->warps[thread.warp()];
+    warp.trace.add(thread.lane(), number, address);
+    // Between barriers a lane may run far ahead of its warp. Now and then the others may come nearer.
+    constexpr std::size_t far = 256;
+    if (warp.trace.length(thread.lane()) % far != 0 || kind == Access::atomic) return;
+    warp.trace.take_common(warp.live, add_to_site);
+    step_aside();
+}
+
+void trace_exponential(const void* pc) { ++trace.exponentials[pc]; }
+void trace_barrier(const std::source_location& where) { ++trace.barriers[to_string(where)]; }
+
+void trace_convergence(Warp& warp) { warp.trace.take_all(add_to_site); }
+
+void begin_launch_trace() {
+    trace.sites.clear();
+    trace.exponentials.clear();
+    trace.barriers.clear();
+    trace.allocations.clear();
+    DeviceMemory::instance().forget_marks();
+    for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site) site->count = 0;
+}
+
+void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+    LaunchWork launch;
+    launch.kernel = function_name(kernel.entry);
+    launch.grid = grid;
+    launch.block = block;
+    launch.dynamic_shared_bytes = dynamic_shared_bytes;
+    const auto& memory = DeviceMemory::instance();
+    launch.distinct_read_bytes = memory.marked_bytes(DeviceMemory::read_mark);
+    launch.distinct_written_bytes = memory.marked_bytes(DeviceMemory::written_mark);
+
+    std::vector<std::pair<const void*, Work>> work_at;
+    for (const Site& site : trace.sites.all()) work_at.emplace_back(site.pc, work_of(site));
+    for (const auto& [pc, n] : trace.exponentials) work_at.emplace_back(pc, Work{.exponentials = n});
+    for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site)
+        if (site->count > 0) work_at.emplace_back(site->pc, Work{.divisions = site->count});
+    std::vector<const void*> places;
+    for (const auto& [pc, work] : work_at) places.push_back(pc);
+    const std::vector<std::string> names = lines_of(places);
+
+    std::map<std::string, Work> lines;
+    for (std::size_t i = 0; i < work_at.size(); ++i) lines[names[i]] += work_at[i].second;
+    for (const auto& [line, n] : trace.barriers) lines[line].barriers += n;
+    for (const auto& [line, work] : lines) {
+        launch.total += work;
+        launch.lines.push_back({line, work});
+    }
+    for (const auto& [begin, work] : trace.allocations)
+        launch.allocations.push_back({reinterpret_cast<const void*>(begin), work});
+    counted.launches.push_back(std::move(launch));
+}
+
+GlobalWork& GlobalWork::operator+=(const GlobalWork& other) {
+    accesses += other.accesses;
+    requested_bytes += other.requested_bytes;
+    used_bytes += other.used_bytes;
+    sectors += other.sectors;
+    return *this;
+}
+
+SharedWork& SharedWork::operator+=(const SharedWork& other) {
+    accesses += other.accesses;
+    requested_bytes += other.requested_bytes;
+    wavefronts += other.wavefronts;
+    conflicts += other.conflicts;
+    return *this;
+}
+
+GlobalWork Work::all_global() const {
+    GlobalWork sum;
+    for (const GlobalWork& part : global) sum += part;
+    return sum;
+}
+
+SharedWork Work::all_shared() const {
+    SharedWork sum;
+    for (const SharedWork& part : shared) sum += part;
+    return sum;
+}
+
+Work& Work::operator+=(const Work& other) {
+    for (std::size_t i = 0; i < global.size(); ++i) {
+        global[i] += other.global[i];
+        shared[i] += other.shared[i];
+    }
+    exponentials += other.exponentials;
+    divisions += other.divisions;
+    barriers += other.barriers;
+    return *this;
+}
+
+Work CountedWork::total() const {
+    Work sum;
+    for (const LaunchWork& launch : launches) sum += launch.total;
+    return sum;
+}
+
+CountedWork count_work(const std::function<void()>& run) {
+    struct Scope {
+        CountedWork outer = std::exchange(counted, {});
+        bool was_counting = std::exchange(counting, true);
+        ~Scope() {
+            counting = was_counting;
+            if (was_counting) std::ranges::move(counted.launches, std::back_inserter(outer.launches));
+            counted = std::move(outer);
+        }
+    } scope;
+    DeviceMemory& memory = DeviceMemory::instance();
+    memory.restart_peak();
+    run();
+    counted.peak_memory_bytes = memory.peak_bytes();
+    return counted;
+}
+
+nlohmann::json to_json(const Work& work) {
+    nlohmann::json json;
+    constexpr const char* names[] = {"read", "write", "atomic"};
+    for (std::size_t i = 0; i < work.global.size(); ++i) {
+        const GlobalWork& g = work.global[i];
+        if (g.accesses > 0)
+            json["global"][names[i]] = {{"accesses", g.accesses},
+                                        {"requested_bytes", g.requested_bytes},
+                                        {"used_bytes", g.used_bytes},
+                                        {"sectors", g.sectors}};
+        const SharedWork& s = work.shared[i];
+        if (s.accesses > 0)
+            json["shared"][names[i]] = {{"accesses", s.accesses},
+                                        {"requested_bytes", s.requested_bytes},
+                                        {"wavefronts", s.wavefronts},
+                                        {"conflicts", s.conflicts}};
+    }
+    if (work.exponentials > 0) json["exponentials"] = work.exponentials;
+    if (work.divisions > 0) json["divisions"] = work.divisions;
+    if (work.barriers > 0) json["barriers"] = work.barriers;
+    return json;
+}
+
+nlohmann::json to_json(const CountedWork& work, bool with_lines) {
+    nlohmann::json json = {{"peak_memory_bytes", work.peak_memory_bytes}, {"launches", nlohmann::json::array()}};
+    for (const LaunchWork& launch : work.launches) {
+        nlohmann::json lines = nlohmann::json::array();
+        for (const LineWork& line : launch.lines) lines.push_back({{"line", line.line}, {"work", to_json(line.work)}});
+        const auto extent = [](dim3 v) { return nlohmann::json{v.x, v.y, v.z}; };
+        json["launches"].push_back({{"kernel", launch.kernel},
+                                    {"grid", extent(launch.grid)},
+                                    {"block", extent(launch.block)},
+                                    {"dynamic_shared_bytes", launch.dynamic_shared_bytes},
+                                    {"distinct_read_bytes", launch.distinct_read_bytes},
+                                    {"distinct_written_bytes", launch.distinct_written_bytes},
+                                    {"work", to_json(launch.total)}});
+        if (with_lines) json["launches"].back()["lines"] = std::move(lines);
+    }
+    return json;
+}
+
+namespace {
+
+/// Counts from the start of a program to its end where LADDER_COUNTS says so.
+struct WholeProgram {
+    const char* file = std::getenv("LADDER_COUNTS");
+
+    WholeProgram() { counting = file != nullptr; }
+    ~WholeProgram() {
+        if (!file) return;
+        counted.peak_memory_bytes = DeviceMemory::instance().peak_bytes();
+        std::ofstream out(file);
+        out << to_json(counted).dump(1) << "\n";
+        if (!out.flush()) std::fprintf(stderr, "LADDER_COUNTS: cannot write %s\n", file);
+    }
+} whole_program;
+
+}  // namespace
+
+}  // namespace emulator
+
+// The linker is asked for --wrap: who calls expf comes here.
+#define COUNT_CALLS(f, T)                                                                                      \
+    T __real_##f(T);                                                                                           \
+    T __wrap_##f(T x) {                                                                                        \
+        if (emulator::counting && emulator::current) emulator::trace_exponential(__builtin_return_address(0)); \
+        return __real_##f(x);                                                                                  \
+    }
+extern "C" {
+COUNT_CALLS(expf, float)
+COUNT_CALLS(exp2f, float)
+COUNT_CALLS(exp, double)
+COUNT_CALLS(exp2, double)
+}

@@ -1,0 +1,97 @@
+// Counted work: what kernels ask of memory and of the arithmetic units, by launch and by source line. No times.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "vector_types.h"
+#include "warp_access.h"
+
+namespace emulator {
+
+/// Of loads, of stores or of atomics that touch device memory.
+struct GlobalWork {
+    std::uint64_t accesses = 0;         // by warps
+    std::uint64_t requested_bytes = 0;  // what the lanes ask for, each for itself
+    std::uint64_t used_bytes = 0;       // the same, what several lanes of a warp ask for at once counted once
+    std::uint64_t sectors = 0;          // of 32 bytes, that the accesses touch
+
+    /// The part of the moved bytes that is used: 1 for neighbouring lanes and words, 1/8 for single floats.
+    double coalescing() const { return sectors == 0 ? 1 : double(used_bytes) / double(sectors * sector_bytes); }
+    GlobalWork& operator+=(const GlobalWork& other);
+    bool operator==(const GlobalWork&) const = default;
+};
+
+/// The same of shared memory.
+struct SharedWork {
+    std::uint64_t accesses = 0;
+    std::uint64_t requested_bytes = 0;
+    std::uint64_t wavefronts = 0;  // how often the banks had to answer
+    std::uint64_t conflicts = 0;   // those among them that bank conflicts cost
+    SharedWork& operator+=(const SharedWork& other);
+    bool operator==(const SharedWork&) const = default;
+};
+
+struct Work {
+    std::array<GlobalWork, 3> global{};  // by Access
+    std::array<SharedWork, 3> shared{};
+    std::uint64_t exponentials = 0;  // calls of exp, expf, exp2f and their kin
+    std::uint64_t divisions = 0;     // float and double
+    std::uint64_t barriers = 0;      // __syncthreads and its kin, once a block
+
+    GlobalWork& global_of(Access a) { return global[static_cast<std::size_t>(a)]; }
+    SharedWork& shared_of(Access a) { return shared[static_cast<std::size_t>(a)]; }
+    const GlobalWork& global_of(Access a) const { return global[static_cast<std::size_t>(a)]; }
+    const SharedWork& shared_of(Access a) const { return shared[static_cast<std::size_t>(a)]; }
+    GlobalWork all_global() const;
+    SharedWork all_shared() const;
+    Work& operator+=(const Work& other);
+    bool operator==(const Work&) const = default;
+};
+
+struct LineWork {
+    std::string line;  // "solutions/01-minimal-flash/attention.cu:63"
+    Work work;
+};
+
+/// What a launch did to one allocation of device memory.
+struct AllocationWork {
+    const void* begin = nullptr;
+    std::array<GlobalWork, 3> work{};  // by Access
+};
+
+struct LaunchWork {
+    std::string kernel;
+    dim3 grid, block;
+    std::size_t dynamic_shared_bytes = 0;
+    Work total;
+    // Bytes of device memory that the launch read or wrote at all: what a perfect cache would let through.
+    std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
+    std::vector<LineWork> lines;              // by their name
+    std::vector<AllocationWork> allocations;  // by address
+};
+
+struct CountedWork {
+    std::vector<LaunchWork> launches;   // in their order
+    std::size_t peak_memory_bytes = 0;  // most device memory in use at a time
+
+    Work total() const;
+};
+
+/// Calls `run` and counts what the kernels do that it launches. Slower than running them: the addresses of a warp's
+/// lanes are collected until all have come. Lanes are matched by instruction and by how often each has come to it since
+/// the last barrier; where lanes skip an instruction in some rounds of a loop, that may match them differently than a
+/// GPU would.
+CountedWork count_work(const std::function<void()>& run);
+
+/// As JSON, with or without the lines. If LADDER_COUNTS names a file, this of all that a program launches is written
+/// there when it ends.
+nlohmann::json to_json(const CountedWork& work, bool with_lines = true);
+nlohmann::json to_json(const Work& work);
+
+}  // namespace emulator

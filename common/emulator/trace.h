@@ -1,0 +1,115 @@
+// What the lanes of a warp have accessed so far, put together to the accesses of the warp.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <source_location>
+#include <vector>
+
+#include "vector_types.h"
+#include "warp_access.h"
+
+namespace emulator {
+
+struct Thread;
+struct Warp;
+struct Kernel;
+
+/// What each lane of a warp has accessed since the lanes last stood at the same place, in its order. From that follow
+/// the accesses of the warp: as long as all lanes pass the same instructions, the k-th accesses of all are one. Where
+/// their ways part, those by one instruction are matched by how often each lane has come to it since.
+class WarpTrace {
+public:
+    /// Lane `lane` executes instruction `site`, a number below 2^16.
+    void add(unsigned lane, std::uint32_t site, std::uintptr_t address) {
+        lanes_[lane].push_back(std::uint64_t(site) << address_bits | address);
+    }
+    std::size_t length(unsigned lane) const { return lanes_[lane].size(); }
+
+    /// Takes out what all of `live` have passed alike, in order. Calls use(site, WarpAccess).
+    template <class Use>
+    void take_common(Lanes live, Use use);
+    /// Takes out everything: no lane will add to what is here.
+    template <class Use>
+    void take_all(Use use);
+
+private:
+    static constexpr int address_bits = 48;
+    static std::uint32_t site_of(std::uint64_t entry) { return static_cast<std::uint32_t>(entry >> address_bits); }
+    static std::uintptr_t address_of(std::uint64_t entry) { return entry & ((std::uint64_t(1) << address_bits) - 1); }
+
+    /// Passes on the accesses up to `end` as long as all lanes that have a k-th one agree on its site; the first that
+    /// was not passed on.
+    template <class Use>
+    std::size_t use_common(std::size_t end, Use use) const;
+
+    std::array<std::vector<std::uint64_t>, warp_size> lanes_;  // site and address of each access
+};
+
+template <class Use>
+std::size_t WarpTrace::use_common(std::size_t end, Use use) const {
+    for (std::size_t k = 0; k < end; ++k) {
+        WarpAccess access;
+        std::uint32_t site = 0;
+        for (unsigned lane = 0; lane < warp_size; ++lane) {
+            if (lanes_[lane].size() <= k) continue;
+            const std::uint64_t entry = lanes_[lane][k];
+            if (access.lanes && site != site_of(entry)) return k;
+            site = site_of(entry);
+            access.lanes |= Lanes(1) << lane;
+            access.address[lane] = address_of(entry);
+        }
+        use(site, access);
+    }
+    return end;
+}
+
+template <class Use>
+void WarpTrace::take_common(Lanes live, Use use) {
+    std::size_t end = ~std::size_t(0);
+    for (unsigned lane = 0; lane < warp_size; ++lane)
+        if (live >> lane & 1) end = std::min(end, lanes_[lane].size());
+    const auto used = static_cast<std::ptrdiff_t>(use_common(end, use));
+    for (auto& lane : lanes_) lane.erase(lane.begin(), lane.begin() + std::min(used, std::ssize(lane)));
+}
+
+template <class Use>
+void WarpTrace::take_all(Use use) {
+    std::size_t end = 0;
+    for (const auto& lane : lanes_) end = std::max(end, lane.size());
+    const std::size_t used = use_common(end, use);
+    std::map<std::uint32_t, std::vector<WarpAccess>> by_site;
+    for (unsigned lane = 0; used < end && lane < warp_size; ++lane) {
+        std::map<std::uint32_t, std::size_t> passed;
+        for (std::size_t k = used; k < lanes_[lane].size(); ++k) {
+            const std::uint32_t site = site_of(lanes_[lane][k]);
+            auto& accesses = by_site[site];
+            const std::size_t n = passed[site]++;
+            if (accesses.size() <= n) accesses.resize(n + 1);
+            accesses[n].lanes |= Lanes(1) << lane;
+            accesses[n].address[lane] = address_of(lanes_[lane][k]);
+        }
+    }
+    for (const auto& [site, accesses] : by_site)
+        for (const WarpAccess& access : accesses) use(site, access);
+    for (auto& lane : lanes_) lane.clear();
+}
+
+/// True while work is counted. The functions below may be called only then.
+extern bool counting;
+
+void begin_launch_trace();
+void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+
+/// One lane's access. Lets others run every now and then, lest a lane run far ahead of its warp.
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const void* pc);
+void trace_exponential(const void* pc);
+void trace_barrier(const std::source_location& where);
+/// All lanes of the warp that have not returned stand at the same place.
+void trace_convergence(Warp& warp);
+
+}  // namespace emulator

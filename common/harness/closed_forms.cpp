@@ -1,0 +1,106 @@
+#include "harness/closed_forms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+namespace flashladder {
+namespace {
+
+constexpr double float_bytes = 4;
+
+/// One head of a problem, in the letters of the papers.
+struct Head {
+    double N_q, N_k, d;
+    bool causal, lse;
+    double M;      // bytes of shared memory that a block may have
+    double group;  // heads that share one K and V
+};
+
+double blocks(double n, double block) { return std::ceil(n / block); }
+
+ClosedForm standard_attention(const Head& h) {
+    constexpr double tile = 16;
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double T_q = blocks(N_q, tile), T_k = blocks(N_k, tile), S = N_q * N_k;
+    const double scores = T_k * N_q * d + T_q * N_k * d + S;
+    const double softmax = 3 * S + 2 * S;
+    const double output = blocks(d, tile) * S + T_q * N_k * d + N_q * d;
+    const double distinct = (N_q * d + N_k * d + S) + 2 * S + (S + N_k * d + N_q * d);
+    return {float_bytes * (scores + softmax + output), float_bytes * distinct, S, S};
+}
+
+ClosedForm minimal_flash(const Head& h) {
+    constexpr double B_c = 32;
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double T_c = blocks(N_k, B_c);
+    const double Q = T_c * N_q * d, K_and_V = 2 * N_k * d;
+    const double O = T_c * N_q * d + (T_c + 1) * N_q * d;
+    const double l_and_m = 2 * (T_c * N_q + (T_c + 1) * N_q);
+    const double distinct = (2 * N_q * d + 2 * N_k * d + 2 * N_q) + (N_q * d + 2 * N_q);
+    return {float_bytes * (Q + K_and_V + O + l_and_m), float_bytes * distinct, N_q * N_k + 2 * T_c * N_q,
+            T_c * N_q * d};
+}
+
+constexpr double B_r = 64, threads_a_row = 16;  // of rungs 02 and 03
+
+/// The largest of the block sizes that rung 02 has whose tiles fit into M.
+double tiled_block_columns(double d, double M) {
+    for (const double B_c : {256, 128, 64, 32})
+        if (B_c * d <= 128 * 128 && float_bytes * (B_r * d + B_c * (d + 4) + B_c * d + B_r * B_c + 2 * B_r) <= M)
+            return B_c;
+    return 0;
+}
+
+ClosedForm tiled_flash(const Head& h) {
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double B_c = tiled_block_columns(d, M);
+    const double T_r = blocks(N_q, B_r), T_c = blocks(N_k, B_c);
+    const double Q = T_c * N_q * d, K_and_V = 2 * N_k * d;
+    const double O = (T_c - 1) * N_q * d + T_c * N_q * d;
+    const double l_and_m = 2 * ((T_c - 1) * N_q + T_c * N_q);
+    const double read_again = T_c > 1 ? N_q * d + 2 * N_q : 0;
+    const double distinct = N_q * d + 2 * N_k * d + read_again + (N_q * d + 2 * N_q);
+    // Every tile is computed whole, past the end too; each of the threads of a row finds the factor for itself.
+    const double exponentials = T_r * T_c * (B_r * B_c + B_r * threads_a_row);
+    return {float_bytes * (Q + K_and_V + O + l_and_m), float_bytes * distinct, exponentials, T_c * N_q * threads_a_row};
+}
+
+ClosedForm swapped_flash(const Head& h) {
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double B_c = d == 64 ? 64 : 32;
+    double tiles = 0, keys = 0, most_keys = 0;  // of all blocks of queries, and of the one that sees most
+    for (double i = 0; i < N_q; i += B_r) {
+        const double end = causal ? std::clamp(i + B_r + N_k - N_q, 0.0, N_k) : N_k;
+        const double loaded = std::min(N_k, B_c * blocks(end, B_c));
+        tiles += blocks(end, B_c);
+        keys += loaded;
+        most_keys = std::max(most_keys, loaded);
+    }
+    const double rows_with_keys = causal ? std::min(N_q, N_k) : N_q;
+    const double Q_and_O = 2 * N_q * d, LSE = lse ? N_q : 0;
+    return {float_bytes * (Q_and_O + 2 * keys * d + LSE), float_bytes * (Q_and_O + 2 * most_keys * d / group + LSE),
+            tiles * (B_r * B_c + B_r * threads_a_row), rows_with_keys * threads_a_row};
+}
+
+}  // namespace
+
+std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes,
+                                      bool wants_lse) {
+    static const std::map<std::string, std::function<ClosedForm(const Head&)>> forms = {
+        {"00-standard-attention", standard_attention},
+        {"01-minimal-flash", minimal_flash},
+        {"02-shared-memory-tiling", tiled_flash},
+        {"03-row-swapped-loops", swapped_flash},
+    };
+    const auto form = forms.find(stage);
+    if (form == forms.end()) return std::nullopt;
+    const ClosedForm of_head = form->second({double(s.n_q), double(s.n_k), double(s.head_dim), s.causal, wants_lse,
+                                             double(shared_bytes), double(s.heads) / s.kv_heads});
+    const double heads = double(s.batch) * s.heads;
+    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes, heads * of_head.exponentials,
+                      heads * of_head.divisions};
+}
+
+}  // namespace flashladder

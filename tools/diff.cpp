@@ -1,0 +1,59 @@
+#include "diff.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+
+#include "exercises.h"
+#include "files.h"
+#include "harness/inputs.h"
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that is gone at the end of the scope.
+struct TemporaryFolder {
+    fs::path path = fs::temp_directory_path() / fmt::format("ladder-diff-{}", getpid());
+    TemporaryFolder() { fs::create_directories(path); }
+    ~TemporaryFolder() { fs::remove_all(path); }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+};
+
+}  // namespace
+
+std::string diff_from_below(const Chapter& chapter) {
+    const std::vector<Chapter> all = chapters();
+    const auto self = std::find_if(all.begin(), all.end(), [&](const Chapter& c) { return c.name == chapter.name; });
+    if (self == all.begin()) return "";
+    const Chapter& below = *(self - 1);
+
+    const TemporaryFolder folder;
+    for (const Chapter* c : {&below, &chapter})
+        write_file((folder.path / c->number()).string(),
+                   without_markers(read_file(project_root() + "/" + c->solution())));
+    const std::string command = fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(),
+                                            below.solution(), chapter.solution(), below.number(), chapter.number());
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+    std::array<char, 4096> buffer;
+    std::string text;
+    while (pipe && fgets(buffer.data(), buffer.size(), pipe.get())) text += buffer.data();
+    if (text.empty()) throw std::runtime_error("the program diff is needed (package diffutils)");
+    return text;
+}
+
+int show_diff(const Chapter& chapter) {
+    const std::string text = diff_from_below(chapter);
+    fmt::print("{}",
+               text.empty() ? fmt::format("{} is the lowest rung: there is nothing below it.\n", chapter.name) : text);
+    return 0;
+}
+
+}  // namespace flashladder

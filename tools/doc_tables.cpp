@@ -1,0 +1,346 @@
+#include "doc_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <vector>
+
+#include "chapters.h"
+#include "diff.h"
+#include "files.h"
+#include "harness/inputs.h"
+#include "table.h"
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+using Arguments = std::map<std::string, std::string>;
+
+const std::string timings_file = "docs/results/ladder.json", counts_file = "docs/results/counts.json";
+
+nlohmann::json results(const std::string& file) {
+    const std::string path = project_root() + "/" + file;
+    return fs::exists(path) ? nlohmann::json::parse(read_file(path)) : nlohmann::json();
+}
+
+std::string caption(const nlohmann::json& r, const std::string& what) {
+    return fmt::format(
+        "{}, driver {}, CUDA {}, commit {}, {}; SM clock {} of at most {} at the end. {}; medians of "
+        "interleaved launches.\n",
+        r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(), r.at("cuda").get<std::string>(),
+        r.at("commit").get<std::string>(), r.at("date").get<std::string>(), r.at("clocks").at("sm").get<std::string>(),
+        r.at("clocks").at("sm_max").get<std::string>(), what);
+}
+const std::string on_the_grid = "16384 tokens, heads = 2048 / d, f32, not causal";
+
+std::string counts_caption(const nlohmann::json& r, const std::string& what) {
+    return fmt::format("{}; counted by the emulator, commit {}, {}.\n", what, r.at("commit").get<std::string>(),
+                       r.at("date").get<std::string>());
+}
+
+/// True for the rows of one of the timed tables.
+bool timed(const nlohmann::json& row, const std::string& set) { return row.contains("ms") && row.at("set") == set; }
+
+/// README's table: each rung at N = 4096, and how much faster it is than the rung below.
+std::string ladder_table(const nlohmann::json& r, const Arguments&) {
+    Table table({"rung", "d", "ms", "TFLOP/s", "vs the rung below", "memory beyond inputs and output"});
+    for (const int d : {64, 128}) {
+        double below = 0;
+        for (const auto& row : r.at("rows")) {
+            if (!timed(row, "grid") || row.at("shape").at("n_q") != 4096 || row.at("shape").at("head_dim") != d)
+                continue;
+            const double ms = row.at("ms");
+            table.add({row.at("stage"), fmt::format("{}", d), fmt::format("{:.2f}", ms),
+                       fmt::format("{:.2f}", row.at("tflops").get<double>()),
+                       below > 0 ? fmt::format("{:.2f}x", below / ms) : "", readable_bytes(row.at("scratch_bytes"))});
+            below = ms;
+        }
+    }
+    return fmt::format("{}\nN = 4096. {}", table.markdown(), caption(r, on_the_grid));
+}
+
+/// A lesson's table: one rung at every size, beside the rung below.
+std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table(
+        {"d", "N", "ms", "min to max", "TFLOP/s", "vs the rung below", "error", "memory beyond inputs and output"});
+    std::map<std::string, double> below;  // by shape
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "grid")) continue;
+        const double ms = row.at("ms");
+        const std::string shape = row.at("shape").dump();
+        if (row.at("stage").get<std::string>().starts_with(arguments.at("rung")))
+            table.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
+                       fmt::format("{:.3f}", ms),
+                       fmt::format("{:.3f} to {:.3f}", row.at("ms_min").get<double>(), row.at("ms_max").get<double>()),
+                       fmt::format("{:.2f}", row.at("tflops").get<double>()),
+                       below.contains(shape) ? fmt::format("{:.2f}x", below[shape] / ms) : "",
+                       fmt::format("{:.1e}", row.at("error").get<double>()), readable_bytes(row.at("scratch_bytes"))});
+        below[shape] = ms;
+    }
+    return fmt::format("{}\n{}", table.markdown(), caption(r, on_the_grid));
+}
+
+bool is_rung(const nlohmann::json& row, const std::string& number) {
+    return row.at("stage").get<std::string>().starts_with(number);
+}
+
+std::string milliseconds(const nlohmann::json& row) { return fmt::format("{:.3f}", row.at("ms").get<double>()); }
+std::string tflops(const nlohmann::json& row) { return fmt::format("{:.2f}", row.at("tflops").get<double>()); }
+
+/// How a rung and the one below it use a card that has few heads to work on.
+std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
+    const std::string rung = arguments.at("rung"), below = fmt::format("{:02}", std::stoi(rung) - 1);
+    Table table({"d", "heads", "rung " + below + ", ms", "TFLOP/s", "rung " + rung + ", ms", "TFLOP/s", "faster"});
+    nlohmann::json slow;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "heads")) continue;
+        if (is_rung(row, below)) slow = row;
+        if (!is_rung(row, rung)) continue;
+        const auto& shape = row.at("shape");
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), milliseconds(slow), tflops(slow),
+                   milliseconds(row), tflops(row),
+                   fmt::format("{:.2f}x", slow.at("ms").get<double>() / row.at("ms").get<double>())});
+    }
+    return fmt::format("{}\n{}", table.markdown(), caption(r, "B = 1, N = 4096, f32, not causal"));
+}
+
+/// Causal and grouped queries against the plain problem.
+std::string features_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "heads", "K and V heads", "causal", "ms", "TFLOP/s", "time against the plain one"});
+    double plain = 0;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "features") || !is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const double ms = row.at("ms");
+        if (!shape.at("causal") && shape.at("heads") == shape.at("kv_heads")) plain = ms;
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("kv_heads").dump(),
+                   shape.at("causal") ? "yes" : "no", milliseconds(row), tflops(row),
+                   fmt::format("{:.2f}x", ms / plain)});
+    }
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, "B = 4, N = 4096, f32; causal counts half the operations"));
+}
+
+// ---- counted work
+
+/// The rows of the counted problems that tables are about: one head of N = 1024 on the virtual GPU as it is.
+bool counted(const nlohmann::json& row) {
+    const auto& s = row.at("shape");
+    return s.at("n_q") == 1024 && s.at("n_k") == 1024 && s.at("heads") == 1 && !s.at("causal").get<bool>() &&
+           row.at("shared_bytes") == 227 * 1024;
+}
+const std::string counted_problem = "One head, N = 1024, f32, not causal";
+
+double sum_of(const nlohmann::json& kinds, const char* what) {
+    double sum = 0;
+    for (const auto& kind : kinds) sum += kind.at(what).get<double>();
+    return sum;
+}
+
+struct Totals {
+    double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers;
+
+    explicit Totals(const nlohmann::json& total) {
+        const auto global = total.value("global", nlohmann::json::object()),
+                   shared = total.value("shared", nlohmann::json::object());
+        requested = sum_of(global, "requested_bytes");
+        used = sum_of(global, "used_bytes");
+        moved = 32 * sum_of(global, "sectors");
+        wavefronts = sum_of(shared, "wavefronts");
+        conflicts = sum_of(shared, "conflicts");
+        exponentials = total.value("exponentials", 0.0);
+        divisions = total.value("divisions", 0.0);
+        barriers = total.value("barriers", 0.0);
+    }
+};
+
+std::string percent(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
+
+std::string counted_ladder_table(const nlohmann::json& r, const Arguments&) {
+    Table table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts",
+                 "exp a score", "divisions a score"});
+    for (const auto& row : r.at("rows")) {
+        if (!counted(row)) continue;
+        const auto& counts = row.at("counts");
+        const Totals t(counts.at("total"));
+        constexpr double scores = 1024.0 * 1024.0;
+        table.add({row.at("stage"), row.at("shape").at("head_dim").dump(), readable_bytes(t.requested),
+                   readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved), percent(t.used, t.moved),
+                   fmt::format("{:.2f} M", t.wavefronts / 1e6), percent(t.conflicts, t.wavefronts),
+                   fmt::format("{:.2f}", t.exponentials / scores), fmt::format("{:.2f}", t.divisions / scores)});
+    }
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem));
+}
+
+/// A lesson's table: what its arithmetic says beside what was counted.
+std::string rung_counts_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"", "d = 64: closed form", "counted", "d = 128: closed form", "counted"});
+    std::vector<nlohmann::json> rows;
+    for (const auto& row : r.at("rows"))
+        if (counted(row) && is_rung(row, arguments.at("rung"))) rows.push_back(row);
+    const auto add = [&](const char* name, const char* closed_form, auto count) {
+        std::vector<std::string> cells = {name};
+        for (const auto& row : rows) {
+            cells.push_back(*closed_form
+                                ? fmt::format("{:.0f}", row.at("closed_form").at(closed_form).template get<double>())
+                                : "");
+            cells.push_back(count(row.at("counts"), Totals(row.at("counts").at("total"))));
+        }
+        table.add(cells);
+    };
+    const auto whole = [](double x) { return fmt::format("{:.0f}", x); };
+    add("requested bytes", "requested_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("requested_bytes")); });
+    add("distinct bytes", "distinct_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("distinct_bytes")); });
+    add("exponentials", "exponentials", [&](const auto&, const Totals& t) { return whole(t.exponentials); });
+    add("divisions", "divisions", [&](const auto&, const Totals& t) { return whole(t.divisions); });
+    add("bytes in the sectors moved", "", [&](const auto&, const Totals& t) { return whole(t.moved); });
+    add("of them used", "", [&](const auto&, const Totals& t) { return percent(t.used, t.moved); });
+    add("shared-memory wavefronts", "", [&](const auto&, const Totals& t) { return whole(t.wavefronts); });
+    add("of them conflicts", "", [&](const auto&, const Totals& t) { return percent(t.conflicts, t.wavefronts); });
+    add("barriers", "", [&](const auto&, const Totals& t) { return whole(t.barriers); });
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem));
+}
+
+/// Traffic by tensor, for as much shared memory as each row says.
+std::string shared_memory_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"M, shared memory of a block", "K and V", "Q", "O", "l and m", "requested in all", "closed form"});
+    std::map<int, std::vector<std::string>> by_memory;
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung")) || row.at("shape").at("n_q") != 1024 ||
+            row.at("shape").at("head_dim") != 64)
+            continue;
+        const auto& tensors = row.at("counts").at("tensors");
+        const auto of = [&](const char* name) {
+            const auto& tensor = tensors.at(name);
+            return tensor.at("read").at("requested_bytes").template get<double>() +
+                   tensor.at("written").at("requested_bytes").template get<double>();
+        };
+        const int kilobytes = row.at("shared_bytes").get<int>() / 1024;
+        by_memory[kilobytes] = {fmt::format("{} KB", kilobytes),
+                                fmt::format("{:.0f}", of("K") + of("V")),
+                                fmt::format("{:.0f}", of("Q")),
+                                fmt::format("{:.0f}", of("O")),
+                                fmt::format("{:.0f}", of("scratch")),
+                                row.at("counts").at("requested_bytes").dump(),
+                                fmt::format("{:.0f}", row.at("closed_form").at("requested_bytes").get<double>())};
+    }
+    for (const auto& [kilobytes, cells] : by_memory) table.add(cells);
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "Bytes. One head, N = 1024, d = 64"));
+}
+
+/// Causal against not: how often K and V are requested.
+std::string causal_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"", "K and V requested", "Q", "O", "exponentials"});
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (!is_rung(row, arguments.at("rung")) || s.at("n_q") != 1024 || s.at("head_dim") != 64) continue;
+        const auto& tensors = row.at("counts").at("tensors");
+        const double kv = tensors.at("K").at("read").at("requested_bytes").get<double>() +
+                          tensors.at("V").at("read").at("requested_bytes").get<double>();
+        table.add({s.at("causal") ? "causal" : "not causal", readable_bytes(kv),
+                   readable_bytes(tensors.at("Q").at("read").at("requested_bytes")),
+                   readable_bytes(tensors.at("O").at("written").at("requested_bytes")),
+                   row.at("counts").at("total").at("exponentials").dump()});
+    }
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "One head, N = 1024, d = 64"));
+}
+
+/// Device memory beyond inputs and output, by N.
+std::string memory_table(const nlohmann::json& r, const Arguments&) {
+    std::map<std::string, std::map<int, double>> by_stage;
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (s.at("head_dim") != 64 || s.at("heads") != 1 || s.at("causal") || row.at("shared_bytes") != 227 * 1024)
+            continue;
+        by_stage[row.at("stage")][s.at("n_q")] = row.at("counts").at("peak_scratch_bytes");
+    }
+    std::vector<std::string> header = {"N"};
+    for (const auto& [stage, peaks] : by_stage) header.push_back(stage);
+    Table table(header);
+    for (const auto& [n, ignored] : by_stage.begin()->second) {
+        std::vector<std::string> cells = {fmt::format("{}", n)};
+        for (const auto& [stage, peaks] : by_stage) cells.push_back(fmt::format("{:.0f}", peaks.at(n)));
+        table.add(cells);
+    }
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
+}
+
+/// Kernel by kernel: what the profiler said and what the emulator counted.
+std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
+    const nlohmann::json emulated = results("docs/results/ncu-emulator.json");
+    Table table({"program", "kernel", "", "profiler", "emulator", "difference"});
+    for (const auto& [program, launches] : gpu.at("programs").items()) {
+        const auto& counted_launches = emulated.at("programs").at(program);
+        if (launches.size() != counted_launches.size())
+            throw std::runtime_error(fmt::format("{}: {} launches on the GPU, {} on the emulator", program,
+                                                 launches.size(), counted_launches.size()));
+        for (std::size_t i = 0; i < launches.size(); ++i)
+            for (const auto& [what, count] : launches[i].at("counts").items()) {
+                const double profiled = count, counted = counted_launches[i].at("counts").at(what);
+                if (profiled == 0 && counted == 0) continue;
+                std::string words = what;
+                std::replace(words.begin(), words.end(), '_', ' ');
+                table.add({program, counted_launches[i].at("kernel"), words, fmt::format("{:.0f}", profiled),
+                           fmt::format("{:.0f}", counted),
+                           profiled == 0 ? "" : fmt::format("{:+.1f}%", 100 * (counted - profiled) / profiled)});
+            }
+    }
+    return fmt::format("{}\n{}, driver {}, {}, commit {}, {}; emulator at commit {}.\n", table.markdown(),
+                       gpu.at("gpu").get<std::string>(), gpu.at("driver").get<std::string>(),
+                       gpu.at("profiler").get<std::string>(), gpu.at("commit").get<std::string>(),
+                       gpu.at("date").get<std::string>(), emulated.at("commit").get<std::string>());
+}
+
+std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
+    const Chapter chapter = find_chapter(arguments.at("rung"));
+    return fmt::format(
+        "<details><summary>The whole difference: ./ladder diff {}</summary>\n\n```diff\n{}```\n</details>\n",
+        chapter.number(), diff_from_below(chapter));
+}
+
+struct Generator {
+    std::string file;  // that it reads; "" for none
+    std::function<std::string(const nlohmann::json&, const Arguments&)> generate;
+};
+const std::map<std::string, Generator> generators = {
+    {"ladder", {timings_file, ladder_table}},
+    {"results", {timings_file, rung_table}},
+    {"heads", {timings_file, heads_table}},
+    {"features", {timings_file, features_table}},
+    {"counted-ladder", {counts_file, counted_ladder_table}},
+    {"counts", {counts_file, rung_counts_table}},
+    {"shared-memory", {counts_file, shared_memory_table}},
+    {"causal", {counts_file, causal_table}},
+    {"memory", {counts_file, memory_table}},
+    {"diff", {"", diff_block}},
+    {"ncu", {"docs/results/ncu.json", profiler_table}},
+};
+
+}  // namespace
+
+std::string generated_table(const std::string& request) {
+    std::istringstream words(request);
+    std::string name, word;
+    words >> name;
+    Arguments arguments;
+    while (words >> word)
+        arguments[word.substr(0, word.find('='))] = word.substr(std::min(word.find('=') + 1, word.size()));
+    const auto generator = generators.find(name);
+    if (generator == generators.end()) throw std::runtime_error(fmt::format("there is no generated table '{}'", name));
+    const auto& [file, make] = generator->second;
+    if (file.empty()) return make({}, arguments);
+    const nlohmann::json r = results(file);
+    return r.is_null() ? fmt::format("({} is not there yet.)\n", file) : make(r, arguments);
+}
+
+}  // namespace flashladder
