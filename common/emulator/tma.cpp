@@ -209,6 +209,11 @@ void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates,
     const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", where};
     const TensorMap decoded = check_tile(map, tile, rank, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
+    if (*std::min_element(origin.begin(), origin.end()) < 0)  // found on an H100; a load may begin there
+        fail(cudaErrorIllegalInstruction, where, [&] {
+            return fmt::format("negative coordinate: {} at ({})", operand.instruction,
+                               fmt::join(coordinates, coordinates + rank, ", "));
+        });
     add_store(operand, reduction, [=] { return read_tile(decoded, origin, static_cast<const char*>(tile), operand); });
     perturb();
 }

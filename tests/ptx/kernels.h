@@ -75,7 +75,7 @@ constexpr int box_window = 16384, box_poison = 0xABCD;
 MovedBox move_box(const Bits16& tensor, const Box& box);
 
 constexpr int add_rows = 6, add_columns = 32;
-/// Two tiles x, plus 1, are added to a tensor at row -1, columns 0 and 4; stored behind it; and added to a run of
+/// Two tiles x, plus 1, are added to a tensor at row 1, columns 0 and 4; stored behind it; and added to a run of
 /// floats. All three in a row.
 Floats add_boxes(const Floats& x);
 

@@ -77,15 +77,15 @@ std::map<std::string, Box> boxes(int swizzle) {
     const int row = swizzle == 0 ? 64 : 8 << swizzle;
     return {
         {"1d inside", {1, {256}, {row}, swizzle, {{row}}, {{0}}}},
-        {"1d ragged end", {1, {200}, {row}, swizzle, {{200 - row / 2}}, {{-8}}}},
+        {"1d ragged end", {1, {200}, {row}, swizzle, {{200 - row / 2}}, {{184}}}},
         {"2d inside", {2, {128, 96}, {row, 64}, swizzle, {{64, 32}}, {{0, 5}}}},
         {"2d ragged end", {2, {96, 80}, {row, 64}, swizzle, {{96 - row / 2, 48}}, {{8, 70}}}},
-        {"2d negative", {2, {96, 80}, {row, 64}, swizzle, {{-8, -5}}, {{-16, -9}}}},
-        {"2d all outside", {2, {96, 80}, {row, 8}, swizzle, {{0, 100}}, {{0, -8}}}},
+        {"2d negative", {2, {96, 80}, {row, 64}, swizzle, {{-8, -5}}, {{16, 9}}}},
+        {"2d all outside", {2, {96, 80}, {row, 8}, swizzle, {{0, 100}}, {{0, 80}}}},
         {"2d one row", {2, {128, 96}, {row, 1}, swizzle, {{0, 95}}, {{1, 2}}}},
-        {"3d", {3, {64, 40, 5}, {row, 16, 3}, swizzle, {{0, 30, 3}}, {{0, -2, -1}}}},
-        {"4d", {4, {64, 20, 3, 2}, {row, 10, 2, 2}, swizzle, {{0, 15, 1, 0}}, {{0, 3, 0, -1}}}},
-        {"5d", {5, {64, 6, 3, 2, 3}, {row, 4, 2, 1, 2}, swizzle, {{0, 3, 1, 1, 2}}, {{0, 0, -1, 0, 0}}}},
+        {"3d", {3, {64, 40, 5}, {row, 16, 3}, swizzle, {{0, 30, 3}}, {{0, 2, 4}}}},
+        {"4d", {4, {64, 20, 3, 2}, {row, 10, 2, 2}, swizzle, {{0, -3, 1, 0}}, {{0, 3, 0, 1}}}},
+        {"5d", {5, {64, 6, 3, 2, 3}, {row, 4, 2, 1, 2}, swizzle, {{0, 3, -1, 1, 2}}, {{0, 0, 2, 0, 0}}}},
         {"2d box larger than the tensor", {2, {64, 20}, {row, 24}, swizzle, {{0, 0}}, {{0, 0}}}},
     };
 }
@@ -104,44 +104,28 @@ TEST_CASE("TMA: a box narrower than the swizzle has rows that are as far apart a
     Random random(recorded_seed);
     for (int swizzle = 1; swizzle <= 3; ++swizzle)
         for (int columns = 8; columns < 8 << swizzle; columns += 8)
-            check_box("narrow " + std::to_string(columns), {2, {96, 80}, {columns, 40}, swizzle, {{24, 3}}, {{31, 50}}},
-                      random, true);
+            check_box("narrow " + std::to_string(columns),
+                      {2, {96, 80}, {columns, 40}, swizzle, {{24, 3}}, {{0, 0}}, false}, random, true);
 }
 
-// On an H200 a prototype stopped here with an illegal instruction. Each alone, for a context does not survive that:
-// FLASHLADDER_PROBE=n chooses one.
-TEST_CASE("TMA probe: 4d, a box larger than the tensor in a middle dimension" * doctest::skip()) {
+// What a GPU may answer with an illegal instruction, which its context does not survive: one in each process.
+// FLASHLADDER_PROBE=n chooses it.
+TEST_CASE("TMA probe" * doctest::skip()) {
     const char* probe = std::getenv("FLASHLADDER_PROBE");
     REQUIRE(probe);
-    const BoxCoordinates negative{{64, -3, 2, 1}}, zero{{64, 0, 2, 1}}, high{{64, 2, 2, 1}};
-    const int extents[] = {128, 20, 3, 2}, shape[] = {64, 24, 1, 1};
-    const auto box = [&](BoxCoordinates load, BoxCoordinates store, bool stores, int rank = 4) {
-        Box b{rank, {}, {}, 0, load, store, stores};
-        for (int i = 0; i < rank; ++i) b.extents[i] = extents[i], b.shape[i] = shape[i];
-        return b;
+    const auto narrow = [](int swizzle, int columns, BoxCoordinates store_at, bool store) {
+        return Box{2, {96, 80}, {columns, 40}, swizzle, {{24, 3}}, store_at, store};
     };
-    Box fits = box(negative, negative, true);
-    fits.shape[1] = 20;
-    Box small = box(negative, negative, true);
-    small.shape[1] = 16;
-    const Box cases[] = {box(negative, zero, false),
-                         box(zero, zero, false),
-                         box(zero, negative, true),
-                         box(zero, zero, true),
-                         box(negative, zero, true),
-                         box(negative, negative, true),
-                         box(high, high, true),
-                         box(zero, negative, true, 2),
-                         fits,
-                         small};
+    const Box cases[] = {
+        narrow(1, 8, {{0, 0}}, false),   narrow(1, 8, {{32, 30}}, true),  narrow(1, 8, {{31, 30}}, true),
+        narrow(0, 64, {{31, 30}}, true), narrow(0, 64, {{31, 50}}, true), narrow(3, 32, {{0, 0}}, false),
+        narrow(3, 32, {{32, 30}}, true), narrow(3, 64, {{31, 30}}, true), narrow(2, 16, {{0, 0}}, false),
+        narrow(2, 16, {{0, 0}}, true),   narrow(3, 8, {{0, 0}}, false),   narrow(3, 8, {{0, 0}}, true),
+    };
     const int i = std::atoi(probe);
     REQUIRE(i < int(std::size(cases)));
     Random random(recorded_seed);
-    for (int swizzle : {0, 3}) {
-        Box chosen = cases[i];
-        chosen.swizzle = swizzle;
-        check_box("probe " + std::to_string(i), chosen, random, false);
-    }
+    check_box("probe " + std::to_string(i), cases[i], random, false);
 }
 
 TEST_CASE("TMA: boxes and runs that are added, and runs that are stored") {
@@ -158,8 +142,9 @@ TEST_CASE("TMA: boxes and runs that are added, and runs that are stored") {
                     const float value = x[block * n + i] + 1;
                     expected[(1 + block) * n + i] = value;
                     expected[3 * n + i] += value;
-                    const int to_row = row - 1, to_column = column + 4 * block;
-                    if (to_row >= 0 && to_column < add_columns) expected[to_row * add_columns + to_column] += value;
+                    const int to_row = row + 1, to_column = column + 4 * block;
+                    if (to_row < add_rows && to_column < add_columns)
+                        expected[to_row * add_columns + to_column] += value;
                 }
         const Floats found = add_boxes(x);
         CHECK(found == expected);

@@ -90,7 +90,7 @@ __global__ void add_kernel(const __grid_constant__ CUtensorMap sums_map, const f
     ptx::fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {
-        ptx::tma_reduce_add(sums_map, tile, {4 * int(blockIdx.x), -1});
+        ptx::tma_reduce_add(sums_map, tile, {4 * int(blockIdx.x), 1});
         ptx::bulk_commit();
         ptx::bulk_reduce_add(run_sums, tile, add_rows * add_columns * sizeof(float));
         ptx::bulk_commit();
