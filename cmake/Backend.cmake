@@ -38,7 +38,7 @@ else()
   # it may be moved out of loops; and kernels look at floats as float4, which nvcc allows. Nor does nvcc warn of what a
   # host compiler finds suspicious in kernels.
   target_compile_options(kernel_options INTERFACE -g -fsanitize=thread -fno-tree-vectorize -mno-red-zone -fno-math-errno
-    -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas)
+    -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(kernel_options INTERFACE -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()

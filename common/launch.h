@@ -37,6 +37,7 @@ struct LaunchConfig {
     dim3 block;
     std::size_t shared_bytes = 0;  // dynamic shared memory
     cudaStream_t stream = nullptr;
+    dim3 cluster = {1, 1, 1};  // blocks that share memory, of which the grid is a multiple (sm_90)
 };
 
 /// Launches a kernel; allows it more than 48 KB of dynamic shared memory where asked for. Does not wait for it.
@@ -53,15 +54,29 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         "opting in to dynamic shared memory");
 #ifdef FLASHLADDER_GPU
     void* addresses[sizeof...(Parameters) + 1];
-    std::apply([&](auto&... p) { std::size_t i = 0; ((addresses[i++] = (void*)&p), ...); }, call.arguments);
-    check_cuda(cudaLaunchKernel(entry, config.grid, config.block, addresses, config.shared_bytes, config.stream),
-               "launch");
+    std::apply(
+        [&](auto&... p) {
+            std::size_t i = 0;
+            ((addresses[i++] = (void*)&p), ...);
+        },
+        call.arguments);
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = config.grid;
+    launch.blockDim = config.block;
+    launch.dynamicSmemBytes = config.shared_bytes;
+    launch.stream = config.stream;
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {config.cluster.x, config.cluster.y, config.cluster.z};
+    launch.attrs = &cluster;
+    launch.numAttrs = config.cluster.x * config.cluster.y * config.cluster.z > 1;
+    check_cuda(cudaLaunchKernelExC(&launch, entry, addresses), "launch");
 #else
     const auto run = [](void* parameters) {
         auto& call = *static_cast<Call*>(parameters);
         std::apply(call.kernel, call.arguments);
     };
-    emulator::launch({entry, run, &call, sizeof call}, config.grid, config.block, config.shared_bytes);
+    emulator::launch({entry, run, &call, sizeof call}, config.grid, config.block, config.shared_bytes, config.cluster);
 #endif
     check_cuda(cudaGetLastError(), "kernel");
 }

@@ -22,7 +22,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 // Thread-local variables lie side by side, so the emulator can give each block its own; see machine.cpp.
 #define __shared__ static thread_local
 

@@ -33,7 +33,7 @@ struct Kernel {
 
 /// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return
 /// the code that a GPU would give, and last_report() says what happened. The virtual GPU survives.
-void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster = {});
 
 /// What went wrong in the last failed launch: kernel, block, thread, address, source line. Empty if nothing did.
 const std::string& last_report();

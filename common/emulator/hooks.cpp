@@ -44,6 +44,7 @@ template <class Words>
 
 [[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
     if (reporting || is_private_or_constant(address)) return;
+    if (access_other_block(address, n, access == Access::write, Place(pc))) return;
     const SharedWindow& window = current->block->dynamic_shared;
     // The pages around the window belong to shared memory too: a run over its end lands there.
     constexpr std::uintptr_t near = 256 * 1024;
@@ -69,9 +70,10 @@ template <std::size_t n, Access access>
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
         refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, which, address, n, access, pc);
-    if constexpr (access == Access::write)
+    if constexpr (access == Access::write) {
         std::memcpy(window.written + offset, all_written.data(), n);
-    else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
+        window.mark(offset, n, current->write_mark);
+    } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
         refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
 }
 

@@ -12,6 +12,7 @@
 #include <new>
 #include <tuple>
 
+#include "access.h"
 #include "cuda_runtime.h"
 #include "emulator.h"
 #include "report.h"
@@ -50,22 +51,29 @@ private:
 Random random_order{1};
 std::string report;
 
+/// Ends an asynchronous operation that fails. Unlike a fiber, the scheduler's stack must be unwound.
+struct OperationFailed {};
+bool operation_in_progress = false;
+
 /// The launch in progress; there is never more than one.
 struct Launch {
     const Kernel* kernel;
-    dim3 grid, block;
+    dim3 grid, block, cluster;
     std::size_t dynamic_shared_bytes;
-    std::uint64_t next_block = 0;
+    std::uint64_t next_cluster = 0;
     int code = 0;  // the failure, if any
     std::uint64_t idle_yields = 0;
 
-    Launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes)
-        : kernel(&kernel), grid(grid), block(block), dynamic_shared_bytes(dynamic_shared_bytes) {}
+    Launch(const Kernel& kernel, dim3 grid, dim3 block, dim3 cluster, std::size_t dynamic_shared_bytes)
+        : kernel(&kernel), grid(grid), block(block), cluster(cluster), dynamic_shared_bytes(dynamic_shared_bytes) {}
 
-    std::uint64_t blocks() const { return std::uint64_t(grid.x) * grid.y * grid.z; }
+    dim3 clusters() const { return {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z}; }
+    unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }
     unsigned threads() const { return block.x * block.y * block.z; }
 };
 Launch* running = nullptr;
+
+std::uint64_t count(dim3 extent) { return std::uint64_t(extent.x) * extent.y * extent.z; }
 
 uint3 unflatten(std::uint64_t i, dim3 extent) {
     return {unsigned(i % extent.x), unsigned(i / extent.x % extent.y), unsigned(i / extent.x / extent.y)};
@@ -78,6 +86,7 @@ struct Workspace {
     char* shared = nullptr;
     std::vector<char> static_shared;  // what the block's static __shared__ variables hold while another block runs
     std::vector<std::uint8_t> dynamic_written, static_written;
+    std::vector<std::uint32_t> dynamic_writers, static_writers;
 
     Workspace() : shared(map(shared_window_bytes)) {}
     ~Workspace() {
@@ -136,8 +145,9 @@ public:
         block_.static_shared = static_shared;
     }
 
-    /// Makes block i resident.
-    void begin(std::uint64_t i);
+    /// Makes a block resident.
+    void begin(uint3 index, Cluster& cluster);
+    Block& block() { return block_; }
     /// Runs the resident block for a while: to its end, to a failure, or until it is another one's turn.
     void run_slice();
     bool finished() const { return block_.live == 0; }
@@ -160,45 +170,58 @@ namespace {
 constexpr int poison = 0xFF;
 
 /// Nothing in the window was written yet.
-void forget(SharedWindow& window, std::vector<std::uint8_t>& written) {
+void forget(SharedWindow& window, std::vector<std::uint8_t>& written, std::vector<std::uint32_t>& writers) {
     written.assign(window.bytes, 0);
+    writers.assign(window.bytes / SharedWindow::granule + 1, 0);
     window.written = written.data();
+    window.writers = writers.data();
 }
 
 std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
 
-std::string who_waits_where(const Block& block) {
-    std::map<std::tuple<std::string_view, unsigned, unsigned, const void*>, std::vector<const Thread*>> groups;
+std::string who_waits_in(const Block& block, bool with_details) {
+    std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*>,
+             std::vector<const Thread*>>
+        groups;
     for (const Thread& t : block.threads) {
         if (t.exited) continue;
-        const char* what = t.waits_for ? t.waits_for : "";
-        groups[{what, t.where.line.line(), t.where.line.column(), t.where.pc}].push_back(&t);
+        const Waiting& waits = t.waits_for;
+        groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(),
+                t.where.pc}]
+            .push_back(&t);
     }
     std::string text;
     for (const auto& [key, threads] : groups) {
         const Thread& first = *threads.front();
         const bool has_run = first.where.pc || first.where.line.line() != 0;
         const std::string where = has_run ? to_string(first.where) : "its beginning";
-        text += first.waits_for
-                    ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), first.waits_for, where)
-                    : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
+        const Waiting& waits = first.waits_for;
+        text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
+                           : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
         text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
+        if (with_details && waits.what && waits.details) text += "\n    " + waits.details(first);
     }
     const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
     return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
 }
 
-void wait(const char* what, const Place& where) {
-    Thread& thread = *current;
-    thread.waits_for = what;
-    thread.where = where;
-    current->block->home->suspend();
+std::string who_waits_where(const Block& block) {
+    std::string text = who_waits_in(block, true);
+    for (const Block* other : block.cluster->blocks)
+        if (other != &block)
+            text += fmt::format("\n  in block ({}, {}, {}) of the cluster:", other->index.x, other->index.y,
+                                other->index.z) +
+                    who_waits_in(*other, false);  // its static shared memory is not in place
+    return text;
 }
 
-void wake(Thread& thread) {
-    thread.waits_for = nullptr;
-    thread.block->ready.push_back(&thread);
+/// True if another block of the cluster can do something, for which this one may be waiting.
+bool others_can_go_on(const Block& block) {
+    const auto& blocks = block.cluster->blocks;
+    return std::any_of(blocks.begin(), blocks.end(), [&](const Block* other) {
+        return other != &block && other->live > 0 && (!other->ready.empty() || !other->async.empty());
+    });
 }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
@@ -212,7 +235,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     running->idle_yields = 0;
     for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
-        warp.received[lane] = {done.arrived, done.values};
+        warp.received[lane] = {done.arrived, done.values, current->lane()};
         Thread& thread = block.threads[warp_index * warp_size + lane];
         if (&thread != current) wake(thread);
     }
@@ -254,19 +277,53 @@ void record_failure(int code, std::string_view what, const Block& block, const T
 
 }  // namespace
 
-void Multiprocessor::begin(std::uint64_t i) {
+std::size_t draw(std::size_t n) { return random_order.below(n); }
+
+void wait(const Waiting& what, const Place& where) {
+    current->waits_for = what;
+    current->where = where;
+    current->block->home->suspend();
+}
+
+void wake(Thread& thread) {
+    thread.waits_for = {};
+    thread.block->ready.push_back(&thread);
+}
+
+void happen(const AsyncOperation& operation) {
+    if (running->code) return;
+    current = operation.issuer;
+    operation_in_progress = true;
+    try {
+        operation.happen();
+        running->idle_yields = 0;
+    } catch (const OperationFailed&) {
+    }
+    operation_in_progress = false;
+    current = nullptr;
+}
+
+void Multiprocessor::begin(uint3 index, Cluster& cluster) {
     const unsigned n = launch_.threads();
     workspace_.reserve_stacks(n);
     block_.home = this;
-    block_.index = unflatten(i, launch_.grid);
+    block_.cluster = &cluster;
+    block_.index = index;
     block_.live = n;
     block_.barrier = {};
     block_.dynamic_shared.begin = reinterpret_cast<std::uintptr_t>(workspace_.shared) + shared_offset;
     block_.dynamic_shared.bytes = launch_.dynamic_shared_bytes;
     std::memset(reinterpret_cast<void*>(block_.dynamic_shared.begin), poison, block_.dynamic_shared.bytes);
     workspace_.static_shared.assign(block_.static_shared.bytes, static_cast<char>(poison));
-    forget(block_.dynamic_shared, workspace_.dynamic_written);
-    forget(block_.static_shared, workspace_.static_written);
+    forget(block_.dynamic_shared, workspace_.dynamic_written, workspace_.dynamic_writers);
+    forget(block_.static_shared, workspace_.static_written, workspace_.static_writers);
+    block_.async.begin();
+    block_.named_barriers = {};
+    block_.barriers.clear();
+    block_.warpgroups.clear();
+    block_.warpgroups.resize(n / warpgroup_threads);
+    block_.free_registers = 0;
+    block_.register_waiters.clear();
 
     block_.threads.assign(n, {});
     block_.warps.resize((n + warp_size - 1) / warp_size);
@@ -280,6 +337,7 @@ void Multiprocessor::begin(std::uint64_t i) {
         thread.index = unflatten(rank, launch_.block);
         thread.rank = rank;
         thread.block = &block_;
+        thread.write_mark = first_write_mark(rank);
         char* stack = workspace_.stacks + rank * stack_bytes + page;
         // Stacks that all end at the same offset would compete for the same few cache lines.
         char* top = workspace_.stacks + (rank + 1) * stack_bytes - rank * 9 * cache_line % stack_spread;
@@ -297,8 +355,13 @@ void Multiprocessor::run_slice() {
     auto& ready = block_.ready;
     // How long a block runs before another one may is drawn too: from one step to many rounds of its threads.
     std::size_t steps = 1 + random_order.below(block_.threads.size() << random_order.below(6));
-    for (; steps > 0 && block_.live > 0 && !launch_.code; --steps) {
+    for (; steps > 0 && block_.live > 0; --steps) {
+        block_.async.advance();
+        while (ready.empty() && !launch_.code && block_.async.happen_next()) {
+        }
+        if (launch_.code) break;
         if (ready.empty()) {
+            if (others_can_go_on(block_)) break;
             record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
             break;
@@ -310,7 +373,9 @@ void Multiprocessor::run_slice() {
         Thread* thread = current;
         thread->context = context::jump_fcontext(thread->context, this).fctx;
         current = nullptr;
+        if (launch_.code) break;
     }
+    if (block_.live == 0 && !launch_.code) block_.async.finish();
     std::copy_n(static_shared, workspace_.static_shared.size(), workspace_.static_shared.begin());
 }
 
@@ -321,6 +386,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
 
     Thread& thread = *current;
     Block& block = *thread.block;
+    check_finished(thread);
     thread.exited = true;
     --block.live;
     running->idle_yields = 0;
@@ -329,11 +395,13 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     if (counting && warp.live == 0) trace_convergence(warp);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
     check_barrier(block);
+    block.cluster->check_barrier();
     self->exit_fiber();
 }
 
 void stop_launch(int code, std::string_view what, const Place& where) {
     record_failure(code, what, *current->block, current, where);
+    if (operation_in_progress) throw OperationFailed();
     abandon();
 }
 
@@ -381,7 +449,7 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.arrived.clear();
         current->block->home->suspend();
     } else {
-        wait(name, where);
+        wait({name}, where);
     }
     return barrier.last_sum;
 }
@@ -410,7 +478,7 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
     met->arrived |= self;
     met->values[thread.lane()] = value;
     if (met->arrived != (mask & warp.live))
-        wait(name, where);
+        wait({name}, where);
     else
         complete_if_all_arrived(*thread.block, thread.warp(), static_cast<std::size_t>(met - pending.begin()));
     return warp.received[thread.lane()];
@@ -459,9 +527,49 @@ void clear_report() { report.clear(); }
 dim3 block_extent() { return running->block; }
 dim3 grid_extent() { return running->grid; }
 
-int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+/// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
+class ResidentCluster {
+public:
+    ResidentCluster(Launch& launch, const SharedWindow& static_shared, std::unique_ptr<Workspace>* workspaces)
+        : launch_(launch) {
+        for (unsigned rank = 0; rank < launch.blocks_per_cluster(); ++rank) {
+            members_.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[rank], static_shared));
+            cluster_.blocks.push_back(&members_.back()->block());
+        }
+    }
+
+    void begin(std::uint64_t i) {
+        cluster_.arrived = 0;
+        cluster_.phase = 0;
+        cluster_.waiting.clear();
+        const uint3 place = unflatten(i, launch_.clusters());
+        const dim3 extent = launch_.cluster;
+        for (unsigned rank = 0; rank < members_.size(); ++rank) {
+            const uint3 inside = unflatten(rank, extent);
+            members_[rank]->begin(
+                {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z},
+                cluster_);
+        }
+        active_.clear();
+        for (const auto& member : members_) active_.push_back(member.get());
+    }
+    void run_slice() {
+        const auto turn = active_.begin() + static_cast<std::ptrdiff_t>(active_.size() == 1 ? 0 : draw(active_.size()));
+        (*turn)->run_slice();
+        if ((*turn)->finished()) active_.erase(turn);
+    }
+    bool finished() const { return active_.empty(); }
+
+private:
+    Launch& launch_;
+    Cluster cluster_;
+    std::vector<std::unique_ptr<Multiprocessor>> members_;  // by rank
+    std::vector<Multiprocessor*> active_;                   // those that still have work
+};
+
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster) {
     static std::vector<std::unique_ptr<Workspace>> workspaces;
-    Launch launch(kernel, grid, block, dynamic_shared_bytes);
+    Launch launch(kernel, grid, block, cluster, dynamic_shared_bytes);
     running = &launch;
     reporting = false;
     const SharedWindow static_shared = thread_local_memory();
@@ -469,20 +577,23 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 
     if (counting) begin_launch_trace();
-    const auto resident =
-        std::min<std::uint64_t>(static_cast<std::uint64_t>(settings().multiprocessors), launch.blocks());
-    while (workspaces.size() < resident) workspaces.push_back(std::make_unique<Workspace>());
-    std::vector<std::unique_ptr<Multiprocessor>> active;  // those that still have work
-    for (std::uint64_t i = 0; i < resident; ++i) {
-        active.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[i], static_shared));
-        active.back()->begin(launch.next_block++);
+    const std::uint64_t clusters = count(launch.clusters());
+    const auto fit = std::max(1u, static_cast<unsigned>(settings().multiprocessors) / launch.blocks_per_cluster());
+    const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
+    while (workspaces.size() < resident * launch.blocks_per_cluster())
+        workspaces.push_back(std::make_unique<Workspace>());
+    std::vector<std::unique_ptr<ResidentCluster>> active;  // those that still have work
+    for (unsigned i = 0; i < resident; ++i) {
+        active.push_back(
+            std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
+        active.back()->begin(launch.next_cluster++);
     }
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
         (*turn)->run_slice();
         if (!(*turn)->finished()) continue;
-        if (launch.next_block < launch.blocks())
-            (*turn)->begin(launch.next_block++);
+        if (launch.next_cluster < clusters)
+            (*turn)->begin(launch.next_cluster++);
         else
             active.erase(turn);
     }

@@ -7,21 +7,35 @@
 #include <array>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
+#include <deque>
 #include <source_location>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "async.h"
+#include "cluster.h"
 #include "emulator.h"
 #include "memory.h"
 #include "report.h"
 #include "trace.h"
 #include "vector_types.h"
 #include "warp_access.h"
+#include "warpgroup_mma.h"
 
 namespace emulator {
 
 struct Block;
+struct Thread;
 class Multiprocessor;
+
+/// What a thread waits for. Threads that wait for the same at the same place are one line of a report.
+struct Waiting {
+    const char* what = nullptr;                       // null while it can run
+    std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
+    std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
+};
 
 /// One CUDA thread.
 struct Thread {
@@ -31,9 +45,14 @@ struct Thread {
     boost::context::detail::fcontext_t context = nullptr;  // where it goes on when it runs again
     std::uintptr_t stack_begin = 0, stack_end = 0;
     bool exited = false;
-    const char* waits_for = nullptr;  // null while it can run
-    Place where;                      // it waits, or where it last let others run
-    bool in_atomic = false;           // between the read and the write of an atomic function
+    Waiting waits_for;
+    Place where;             // it waits, or where it last let others run
+    bool in_atomic = false;  // between the read and the write of an atomic function
+    CopyGroups copies, bulk_stores;
+    std::uint32_t write_mark = 0;  // what its stores leave behind for the async proxy to see, until its next fence
+    std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
+    int registers = 0;
+    std::uint64_t cluster_phase = 0;  // that it has arrived for
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -51,6 +70,7 @@ struct Rendezvous {
 struct Exchange {
     Lanes lanes;
     std::array<std::uint64_t, warp_size> values;
+    unsigned last_lane;  // that came; the others have not gone on yet when it does
 };
 
 struct Warp {
@@ -65,12 +85,25 @@ struct BlockBarrier {
     std::vector<Thread*> arrived;
     std::source_location where;  // of the first to arrive, as is
     const char* name = nullptr;  // the CUDA name
-    int sum = 0, last_sum = 0;  // of the predicates, for __syncthreads_count and its kin
+    int sum = 0, last_sum = 0;   // of the predicates, for __syncthreads_count and its kin
+};
+
+/// A barrier for some warps of a block.
+struct NamedBarrier {
+    unsigned expected = 0, arrived = 0;  // threads
+    std::vector<Thread*> waiting;
+};
+
+/// Beside an mbarrier in shared memory.
+struct BarrierWatch {
+    std::uint64_t completed = 0;  // phases
+    std::vector<Thread*> waiting;
 };
 
 /// A block that is resident, and its threads.
 struct Block {
     Multiprocessor* home = nullptr;
+    Cluster* cluster = nullptr;
     uint3 index{};
     std::vector<Thread> threads;
     std::vector<Warp> warps;
@@ -78,6 +111,13 @@ struct Block {
     unsigned live = 0;
     BlockBarrier barrier;
     SharedWindow dynamic_shared, static_shared;
+
+    AsyncQueue async;
+    std::array<NamedBarrier, 16> named_barriers;
+    std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
+    std::deque<Warpgroup> warpgroups;  // whole ones
+    unsigned free_registers = 0;
+    std::vector<Thread*> register_waiters;
 };
 
 /// The thread that runs now; null on the host side. One alone runs at any time, so this needs no lock.
@@ -102,7 +142,15 @@ template <class Words>
 bool is_private_or_constant(std::uintptr_t address);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
-int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
+int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);
+
+/// A number below n, from the seed.
+std::size_t draw(std::size_t n);
+/// The current thread lets others run until wake() is called for it.
+void wait(const Waiting& what, const Place& where);
+void wake(Thread& thread);
+/// Does what was asked for by a thread that has gone on since; failures are reported as that thread's.
+void happen(const AsyncOperation& operation);
 
 // What CUDA's built-ins call. `name` is the CUDA name, for reports.
 int synchronize_block(const char* name, int predicate, const std::source_location& where);

@@ -79,6 +79,13 @@ struct SharedWindow {
     std::size_t bytes = 0;
     std::uint8_t* written = nullptr;  // one flag a byte
 
+    static constexpr std::size_t granule = 4;  // bytes
+    /// A mark a granule: Thread::write_mark of the last thread that stored there; 0 where the async proxy has written.
+    std::uint32_t* writers = nullptr;
+    [[gnu::always_inline]] void mark(std::size_t offset, std::size_t n, std::uint32_t writer) const {
+        for (std::size_t i = offset / granule; i <= (offset + n - 1) / granule; ++i) writers[i] = writer;
+    }
+
     bool covers(std::uintptr_t address) const { return address - begin < bytes; }
 };
 

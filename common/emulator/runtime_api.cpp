@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t shared_bytes_without_opt_in = 48 * 1024;
 constexpr unsigned max_threads = 1024;
+constexpr unsigned max_cluster = 8;  // blocks
 
 cudaError_t last_error = cudaSuccess;
 cudaError_t kernel_error = cudaSuccess;  // of a kernel that failed, until cudaGetLastError()
@@ -55,7 +56,7 @@ bool inside(const void* pointer, std::size_t bytes, bool on_device) {
 
 }  // namespace
 
-void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
+void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster) {
     clear_report();
     const auto refuse_configuration = [&](const std::string& why) {
         refuse(cudaErrorInvalidConfiguration, kernel.entry, why);
@@ -69,6 +70,11 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
     if (block.x > max_threads || block.y > max_threads || block.z > 64 || block.x * block.y * block.z > max_threads)
         return refuse_configuration(
             fmt::format("too many threads: block ({}, {}, {}), at most 1024, and 64 in z", block.x, block.y, block.z));
+    if (cluster.x * cluster.y * cluster.z == 0 || cluster.x * cluster.y * cluster.z > max_cluster || grid.x % cluster.x != 0 ||
+        grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
+        return refuse_configuration(fmt::format(
+            "wrong cluster: ({}, {}, {}) blocks, of a grid of ({}, {}, {}); at most 8, and the grid is a multiple", cluster.x,
+            cluster.y, cluster.z, grid.x, grid.y, grid.z));
     const auto opt_in = opted_in.find(kernel.entry);
     const std::size_t allowed = std::min(opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second,
                                          settings().shared_bytes_per_block);
@@ -76,7 +82,7 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
         refuse_shared_bytes(kernel.entry, dynamic_shared_bytes, allowed);
         return;
     }
-    reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes)));
+    reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes, cluster)));
     if (reported != cudaSuccess) kernel_error = reported;
 }
 
@@ -98,6 +104,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorIllegalAddress);
         NAME(cudaErrorLaunchOutOfResources);
         NAME(cudaErrorLaunchTimeout);
+        NAME(cudaErrorIllegalInstruction);
         NAME(cudaErrorMisalignedAddress);
         NAME(cudaErrorLaunchFailure);
 #undef NAME
@@ -131,6 +138,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "too many resources requested for launch";
         case cudaErrorLaunchTimeout:
             return "the launch timed out and was terminated";
+        case cudaErrorIllegalInstruction:
+            return "an illegal instruction was encountered";
         case cudaErrorMisalignedAddress:
             return "misaligned address";
         case cudaErrorLaunchFailure:

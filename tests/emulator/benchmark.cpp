@@ -3,8 +3,14 @@
 #include <chrono>
 #include <cstdio>
 
+#include "../ptx/kernels.h"
 #include "device_array.h"
 #include "launch.h"
+#include "ptx/fence.h"
+#include "ptx/ldmatrix.h"
+#include "ptx/mma.h"
+#include "ptx/named_barrier.h"
+#include "ptx/wgmma.h"
 
 namespace flashladder {
 namespace {
@@ -36,6 +42,49 @@ __global__ void polls(int* result) {
 }
 __global__ void atomics(int* result) {
     for (int i = 0; i < rounds; ++i) atomicAdd(&result[threadIdx.x], 1);
+}
+
+__global__ void named_barriers(int* result) {
+    for (int i = 0; i < rounds; ++i) ptx::named_barrier_sync(1, threads);
+    result[threadIdx.x] = 0;
+}
+__global__ void matrix_loads(int* result) {
+    auto* tile = dynamic_shared<uint4>();
+    tile[threadIdx.x % 32] = {1, 2, 3, 4};
+    __syncthreads();
+    std::uint32_t x[4];
+    for (int i = 0; i < rounds; ++i) ptx::ldmatrix(x, &tile[threadIdx.x % 32]);
+    result[threadIdx.x] = int(x[0]);
+}
+__global__ void matrix_products(int* result) {
+    float d[4] = {};
+    const std::uint32_t a[4] = {}, b[2] = {};
+    for (int i = 0; i < rounds; ++i) ptx::mma_m16n8k16<__nv_bfloat16>(d, a, b);
+    result[threadIdx.x] = int(d[0]);
+}
+
+constexpr unsigned wgmma_bytes = 32768;
+
+template <int n, bool a_in_registers>
+__global__ void warpgroup_products(int* result) {
+    auto* tile = dynamic_shared<uint4>();
+    for (unsigned i = threadIdx.x; i < wgmma_bytes / sizeof(uint4); i += threads) tile[i] = {};
+    ptx::fence_proxy_async();
+    __syncthreads();
+    const ptx::Descriptor b = ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::bytes_128);
+    const std::uint32_t a[4] = {};
+    float d[n / 2] = {};
+    for (int i = 0; i < rounds; i += 4) {
+        ptx::wgmma_fence(d);
+        for (int k = 0; k < 4; ++k)
+            if constexpr (a_in_registers)
+                ptx::wgmma<__nv_bfloat16>(d, a, b, true);
+            else
+                ptx::wgmma<__nv_bfloat16>(d, b, b, true);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>(d);
+    }
+    result[threadIdx.x] = int(d[0]);
 }
 
 /// Each element read anew: the compiler may keep nothing in a register from one round to the next.
@@ -82,14 +131,18 @@ double best_nanoseconds(const auto& launch) {
     return best;
 }
 
+/// Batch 1, 2 heads, head dimension 128, by TMA and wgmma.
+double attention_nanoseconds(int N) {
+    const Bits16 x(std::size_t(2 * N) * attention_head_dim, 0x3F80);  // ones
+    return best_nanoseconds([&] { attend(x, x, x, 1, 2, N, 0.1f); });
+}
+
 void print(const char* what, double nanoseconds) { std::printf("%-58s %10.1f ns\n", what, nanoseconds); }
 
 void print_all() {
     const DeviceArray<int> result(threads);
     const auto launch = [&](void (*kernel)(int*), unsigned blocks = 1) {
-        return best_nanoseconds([&] {
-            launch_kernel(kernel, {blocks, threads, threads * sizeof(int)}, result.data());
-        });
+        return best_nanoseconds([&] { launch_kernel(kernel, {blocks, threads, wgmma_bytes}, result.data()); });
     };
     const double loop = launch(count_up);
     // Each thread does it `rounds` times.
@@ -105,6 +158,15 @@ void print_all() {
     print("fiber switch (volatile read)", each(polls));
     print("warp shuffle, per lane", each(shuffles));
     print("warp shuffle, per warp", 32 * each(shuffles));
+    print("named barrier of 128 threads", threads * each(named_barriers));
+    print("ldmatrix x4, per warp", 32 * each(matrix_loads));
+    print("mma m16n8k16, per warp", 32 * each(matrix_products));
+    // With a fence, a commit and a wait for each four.
+    print("wgmma m64n64k16, per warpgroup", threads * each(warpgroup_products<64, false>));
+    print("wgmma m64n128k16, per warpgroup", threads * each(warpgroup_products<128, false>));
+    print("wgmma m64n128k16, A in registers, per warpgroup", threads * each(warpgroup_products<128, true>));
+    print("attention, 2 heads, d 128, N 256", attention_nanoseconds(256));
+    print("attention, 2 heads, d 128, N 1024", attention_nanoseconds(1024));
     print("atomicAdd", each(atomics));
     print("read of device memory", each(global_reads));
     print("read of static shared memory", each(static_shared_reads));

@@ -1,0 +1,82 @@
+// What happens later than the instruction that asked for it: copies and matrix products. When it happens is drawn from
+// the seed, between its issue and the moment when nothing else can go on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "report.h"
+
+namespace emulator {
+
+struct Block;
+struct Thread;
+
+/// Copies that one commit has put together.
+struct CopyGroup {
+    unsigned unread = 0;     // copies that have not read their source yet
+    unsigned unwritten = 0;  // and those that have not written their destination
+};
+
+/// The groups of one thread, numbered in the order of their commits.
+struct CopyGroups {
+    std::vector<CopyGroup> groups;   // those that somebody may still wait for, and the open one, if any
+    std::uint64_t first = 0;         // the number of groups.front()
+    std::uint64_t committed = 0;     // this many are; the next one is open
+    std::uint64_t read_by_then = 0;  // the thread has waited until those before this one were read
+    bool waited_for = false;         // by its thread
+
+    /// The number of the group that copies join now.
+    std::uint64_t open() {
+        if (first + groups.size() == committed) groups.emplace_back();
+        return committed;
+    }
+    void commit() {
+        open();
+        ++committed;
+    }
+    CopyGroup& operator[](std::uint64_t number) { return groups[number - first]; }
+    bool finished(std::uint64_t pending, bool only_read) const;
+};
+
+/// One thing that will happen.
+struct AsyncOperation {
+    const char* name;  // of the instruction
+    Thread* issuer;
+    Place where;
+    bool must_end_before_block;  // else it may happen when the block is gone, or never
+    std::function<void()> happen;
+    std::uint64_t due = 0;
+};
+
+/// What is under way in a block.
+class AsyncQueue {
+public:
+    /// Forgets everything; how eager operations are in this block is drawn.
+    void begin();
+    void add(AsyncOperation operation);
+    /// Lets time go on by one step: does what is due.
+    void advance();
+    bool empty() const { return heap_.empty(); }
+    /// Does what comes next, due or not. False if there is nothing.
+    bool happen_next();
+    /// The block has ended: does what outlives it; what must not is an error.
+    void finish();
+
+private:
+    void happen_first();
+
+    std::vector<AsyncOperation> heap_;  // the first one due is on top
+    std::uint64_t time_ = 0;
+    unsigned percent_at_once_ = 0, percent_late_ = 0;
+};
+
+/// Waits until all of the current thread's groups but the last `pending` are read, or written too.
+void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, const char* name, const Place& where);
+/// Before a thread returns: it is an error if something that it has started may still use what is gone then.
+void check_finished(const Thread& thread);
+/// A copy of the group has read, or written: its thread may go on.
+void look_again(Thread& thread, CopyGroups& groups);
+
+}  // namespace emulator

@@ -1,0 +1,19 @@
+// mbarriers, as other parts of the emulator see them.
+#pragma once
+
+#include <cstdint>
+
+#include "access.h"
+
+namespace emulator {
+
+/// One arrival.
+void arrive(std::uint64_t* barrier, const Operand& operand);
+/// Bytes of an asynchronous copy have arrived.
+void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand);
+/// It is an error if the barrier is not initialised, or not known to the async proxy yet.
+void check_async_barrier(std::uint64_t* barrier, const Operand& operand);
+/// Lets others run, now and then: between two instructions of a thread, others may do very much.
+void perturb();
+
+}  // namespace emulator

@@ -1,0 +1,41 @@
+// cp.async: a thread's own copies from device to shared memory.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "access.h"
+#include "cuda_runtime.h"
+#include "ptx_functions.h"
+
+namespace emulator {
+
+void cp_async(void* shared, const void* global, int bytes, int valid, const Where& where) {
+    const Operand operand{"cp_async", where};
+    const auto n = static_cast<std::size_t>(bytes);
+    if (valid < 0 || valid > bytes)
+        fail(cudaErrorLaunchFailure, where,
+             [&] { return fmt::format("wrong size: cp_async of {} bytes, of which {} are valid", bytes, valid); });
+    find_shared(shared, n, n, operand);
+    if (valid > 0) check_device_access(global, static_cast<std::size_t>(valid), n, operand);
+    Thread& thread = *current;
+    const std::uint64_t group = thread.copies.open();
+    ++thread.copies[group].unwritten;
+    thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
+                                 if (valid > 0)
+                                     check_device_access(global, static_cast<std::size_t>(valid), 1, operand);
+                                 std::memcpy(shared, global, static_cast<std::size_t>(valid));
+                                 std::memset(static_cast<char*>(shared) + valid, 0,
+                                             n - static_cast<std::size_t>(valid));
+                                 note_shared_write(shared, n, 1, operand);
+                                 --thread.copies[group].unwritten;
+                                 look_again(thread, thread.copies);
+                             }});
+}
+
+void cp_async_commit(const Where&) { current->copies.commit(); }
+
+void cp_async_wait(int pending, const Where& where) {
+    wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
+}
+
+}  // namespace emulator

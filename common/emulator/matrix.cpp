@@ -1,0 +1,106 @@
+// ldmatrix, stmatrix and mma.sync: the fragments that each lane holds, as the PTX ISA lays them out.
+#include <cmath>
+#include <cstring>
+
+#include "access.h"
+#include "collective.h"
+#include "float16.h"
+#include "ptx_functions.h"
+
+namespace emulator {
+namespace {
+
+constexpr int matrix_rows = 8;
+constexpr std::size_t row_bytes = 16;
+
+using Row = std::array<std::uint16_t, 8>;
+
+std::uint32_t pack(std::uint16_t low, std::uint16_t high) { return low | std::uint32_t(high) << 16; }
+
+struct LoadOperands {
+    std::uint32_t* matrices;
+    const void* row;
+};
+struct StoreOperands {
+    const std::uint32_t* matrices;
+    void* row;
+};
+
+float from_bits(std::uint16_t bits, bool bf16) { return bf16 ? float_from_bf16(bits) : float_from_f16(bits); }
+
+}  // namespace
+
+void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, const Where& where) {
+    const char* name = transposed ? "ldmatrix_trans" : "ldmatrix";
+    LoadOperands own{matrices, row};
+    perform_together(name, own, where, [&](const WarpOperands<LoadOperands>& lanes) {
+        for (int m = 0; m < n; ++m) {
+            std::array<Row, matrix_rows> rows;
+            for (int i = 0; i < matrix_rows; ++i) {
+                const void* p = lanes[m * matrix_rows + i]->row;
+                check_shared_read(p, row_bytes, row_bytes, {name, where});
+                std::memcpy(&rows[i], p, row_bytes);
+            }
+            for (int lane = 0; lane < warp_size; ++lane) {
+                const int i = lane / 4, j = lane % 4 * 2;
+                lanes[lane]->matrices[m] =
+                    transposed ? pack(rows[j][i], rows[j + 1][i]) : pack(rows[i][j], rows[i][j + 1]);
+            }
+        }
+    });
+}
+
+void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, const Where& where) {
+    const char* name = transposed ? "stmatrix_trans" : "stmatrix";
+    StoreOperands own{matrices, row};
+    perform_together(name, own, where, [&](const WarpOperands<StoreOperands>& lanes) {
+        for (int m = 0; m < n; ++m) {
+            std::array<Row, matrix_rows> rows;
+            for (int lane = 0; lane < warp_size; ++lane) {
+                const int i = lane / 4, j = lane % 4 * 2;
+                const std::uint32_t two = lanes[lane]->matrices[m];
+                (transposed ? rows[j][i] : rows[i][j]) = static_cast<std::uint16_t>(two);
+                (transposed ? rows[j + 1][i] : rows[i][j + 1]) = static_cast<std::uint16_t>(two >> 16);
+            }
+            for (int i = 0; i < matrix_rows; ++i) {
+                void* p = lanes[m * matrix_rows + i]->row;
+                note_shared_write(p, row_bytes, row_bytes, {name, where});
+                std::memcpy(p, &rows[i], row_bytes);
+            }
+        }
+    });
+}
+
+void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool bf16, const Where& where) {
+    struct Fragments {
+        float* d;
+        const std::uint32_t *a, *b;
+    } own{d, a, b};
+    perform_together("mma_m16n8k16", own, where, [bf16](const WarpOperands<Fragments>& lanes) {
+        float A[16][16], B[16][8];
+        const auto unpack = [bf16](float* two, std::size_t distance, std::uint32_t bits) {
+            two[0] = from_bits(static_cast<std::uint16_t>(bits), bf16);
+            two[distance] = from_bits(static_cast<std::uint16_t>(bits >> 16), bf16);
+        };
+        for (int lane = 0; lane < warp_size; ++lane) {
+            const int group = lane / 4, pair = lane % 4 * 2;
+            for (int i = 0; i < 4; ++i) unpack(&A[group + i % 2 * 8][pair + i / 2 * 8], 1, lanes[lane]->a[i]);
+            for (int i = 0; i < 2; ++i) unpack(&B[pair + i * 8][group], 8, lanes[lane]->b[i]);
+        }
+        for (int lane = 0; lane < warp_size; ++lane)
+            for (int i = 0; i < 4; ++i) {
+                const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+                float sum = 0;
+                for (int k = 0; k < 16; ++k) sum += A[row][k] * B[k][column];
+                lanes[lane]->d[i] += sum;
+            }
+    });
+}
+
+float ex2_approx(float x) {
+    if (std::fabs(x) < 0x1p-126f) x = 0;
+    const float y = std::exp2(x);
+    return y < 0x1p-126f ? 0 : y;
+}
+
+}  // namespace emulator

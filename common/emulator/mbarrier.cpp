@@ -1,0 +1,183 @@
+// mbarriers. The whole state is in the 64-bit word in shared memory; only who waits, and how many phases are over, is
+// kept beside it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "barrier.h"
+#include "cuda_runtime.h"
+#include "ptx_functions.h"
+
+namespace emulator {
+namespace {
+
+constexpr unsigned max_arrivals = (1 << 20) - 1;
+constexpr int max_bytes = (1 << 20) - 1;
+
+/// What the word holds. The PTX ISA names these fields and their ranges, not where they lie.
+struct State {
+    unsigned expected = 0, pending = 0;  // arrivals of each phase, and those that this one still lacks
+    int bytes = 0;                       // that this phase still lacks; below 0 if they came before they were expected
+    unsigned parity = 0;                 // of this phase
+
+    static constexpr std::uint64_t valid = 2;
+
+    static bool is_valid(std::uint64_t word) { return word >> 62 == valid; }
+    explicit State(unsigned arrivals) : expected(arrivals), pending(arrivals) {}
+    explicit State(std::uint64_t word)
+        : expected(word & 0xFFFFF),
+          pending(word >> 20 & 0xFFFFF),
+          bytes(static_cast<int>(word >> 40 & 0x1FFFFF) - (1 << 20)),
+          parity(word >> 61 & 1) {}
+    std::uint64_t word() const {
+        return expected | std::uint64_t(pending) << 20 | static_cast<std::uint64_t>(bytes + (1 << 20)) << 40 |
+               std::uint64_t(parity) << 61 | valid << 62;
+    }
+};
+
+constexpr std::size_t word_bytes = sizeof(std::uint64_t);
+
+std::string place(const Block& block, const std::uint64_t* barrier) {
+    const auto address = reinterpret_cast<std::uintptr_t>(barrier);
+    const bool dynamic = block.dynamic_shared.covers(address);
+    return fmt::format("the barrier at byte {} of {} shared memory",
+                       address - (dynamic ? block.dynamic_shared : block.static_shared).begin,
+                       dynamic ? "dynamic" : "static");
+}
+
+State read(std::uint64_t* barrier, const Operand& operand) {
+    find_shared(barrier, word_bytes, word_bytes, operand);
+    std::uint64_t word;
+    std::memcpy(&word, barrier, word_bytes);
+    if (!State::is_valid(word))
+        fail(cudaErrorLaunchFailure, operand.where, [&] {
+            return fmt::format(
+                "no barrier: {} finds none at {:#x}: it was not initialised, or something has overwritten it",
+                operand.instruction, reinterpret_cast<std::uintptr_t>(barrier));
+        });
+    return State(word);
+}
+
+std::string what_is_missing(const Thread& thread) {
+    const Waiting& waits = thread.waits_for;
+    const auto* barrier = reinterpret_cast<const std::uint64_t*>(waits.id);
+    std::uint64_t word;
+    std::memcpy(&word, barrier, word_bytes);
+    const std::string where = place(*thread.block, barrier);
+    if (!State::is_valid(word)) return where + " is no longer valid";
+    const State state(word);
+    return fmt::format("{}, phase {} (parity {}): {} of {} arrivals and {} bytes are missing", where,
+                       thread.block->barriers.at(barrier).completed, waits.phase, state.pending, state.expected,
+                       state.bytes);
+}
+
+/// Counts arrivals and bytes; ends the phase if nothing is missing.
+void update(std::uint64_t* barrier, State state, unsigned arrivals, const Operand& operand) {
+    if (arrivals > state.pending)
+        fail(cudaErrorLaunchFailure, operand.where, [&] {
+            return fmt::format("too many arrivals: {} at {}, whose phase expects {}, all of which have come",
+                               operand.instruction, place(*current->block, barrier), state.expected);
+        });
+    if (std::abs(state.bytes) > max_bytes)
+        fail(cudaErrorLaunchFailure, operand.where, [&] {
+            return fmt::format("too many bytes: {} leaves {} at {} with {} bytes, at most {} can be counted",
+                               operand.instruction, state.bytes < 0 ? "a debt" : "a balance",
+                               place(*current->block, barrier), state.bytes, max_bytes);
+        });
+    state.pending -= arrivals;
+    BarrierWatch& watch = current->block->barriers[barrier];
+    if (state.pending == 0 && state.bytes == 0) {
+        state.pending = state.expected;
+        state.parity ^= 1;
+        ++watch.completed;
+        for (Thread* thread : watch.waiting) wake(*thread);
+        watch.waiting.clear();
+    }
+    const std::uint64_t word = state.word();
+    std::memcpy(barrier, &word, word_bytes);
+    made_progress();
+}
+
+}  // namespace
+
+void perturb() {
+    if (draw(4) == 0) step_aside();
+}
+
+void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where) {
+    if (arrivals == 0 || arrivals > max_arrivals)
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong count: barrier_init with {} arrivals, at least 1 and at most {}", arrivals,
+                               max_arrivals);
+        });
+    note_shared_write(barrier, word_bytes, word_bytes, {"barrier_init", where});
+    const std::uint64_t word = State(arrivals).word();
+    std::memcpy(barrier, &word, word_bytes);
+    current->block->barriers[barrier] = {};
+    current->initialised.push_back(barrier);
+}
+
+void barrier_invalidate(std::uint64_t* barrier, const Where& where) {
+    read(barrier, {"barrier_invalidate", where});
+    std::memset(barrier, 0xFF, word_bytes);
+}
+
+void fence_barrier_init(const Where&) {
+    for (std::uint64_t* barrier : current->initialised)
+        note_async_write(barrier, word_bytes, {"fence_barrier_init", {}});
+    current->initialised.clear();
+}
+
+void barrier_arrive(std::uint64_t* barrier, const Where& where) {
+    const Operand operand{"barrier_arrive", where};
+    arrive(barrier, operand);
+    perturb();
+}
+
+void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Where& where) {
+    const Operand operand{"barrier_arrive_expect_tx", where};
+    State state = read(barrier, operand);
+    state.bytes += static_cast<int>(std::min(bytes, 2u * max_bytes));
+    update(barrier, state, 1, operand);
+    perturb();
+}
+
+bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& where) {
+    const Operand operand{"barrier_try_wait", where};
+    if (parity > 1)
+        fail(cudaErrorLaunchFailure, where, [&] { return fmt::format("wrong parity: {}, neither 0 nor 1", parity); });
+    perturb();
+    if (read(barrier, operand).parity != parity) return true;
+    if (draw(8) == 0) {  // the instruction may give up waiting at any time
+        yield(where);
+        return read(barrier, operand).parity != parity;
+    }
+    current->block->barriers[barrier].waiting.push_back(current);
+    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing}, where);
+    return read(barrier, operand).parity != parity;
+}
+
+void arrive(std::uint64_t* barrier, const Operand& operand) { update(barrier, read(barrier, operand), 1, operand); }
+
+void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand) {
+    State state = read(barrier, operand);
+    state.bytes -= static_cast<int>(bytes);
+    update(barrier, state, 0, operand);
+}
+
+void check_async_barrier(std::uint64_t* barrier, const Operand& operand) {
+    read(barrier, operand);
+    for (const Thread& thread : current->block->threads) {
+        const auto& known = thread.initialised;
+        if (known.empty() || std::find(known.begin(), known.end(), barrier) == known.end()) continue;
+        fail(cudaErrorLaunchFailure, operand.where, [&] {
+            return fmt::format(
+                "missing fence: {} signals {}, which thread ({}, {}, {}) has initialised with no fence_barrier_init() "
+                "since",
+                operand.instruction, place(*current->block, barrier), thread.index.x, thread.index.y, thread.index.z);
+        });
+    }
+}
+
+}  // namespace emulator

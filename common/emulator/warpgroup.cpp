@@ -1,0 +1,97 @@
+// Named barriers, elect.sync and setmaxnreg: instructions that let the warps of a block go different ways.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "barrier.h"
+#include "cuda_runtime.h"
+#include "ptx_functions.h"
+
+namespace emulator {
+namespace {
+
+constexpr Lanes all_lanes = 0xFFFFFFFFu;
+constexpr unsigned register_file = 65536, granularity = 8, most_registers = 256;
+
+std::string who_is_missing(const Thread& thread) {
+    const NamedBarrier& barrier = thread.block->named_barriers[thread.waits_for.id];
+    return fmt::format("barrier {}: {} of {} threads are missing", thread.waits_for.id,
+                       barrier.expected - barrier.arrived, barrier.expected);
+}
+
+std::string which_registers(const Thread& thread) {
+    return fmt::format("each thread wants {} registers and has {}; the block has {} to give", thread.waits_for.id,
+                       thread.registers, thread.block->free_registers);
+}
+
+/// Before the first setmaxnreg: as many as a kernel can have that was compiled for one block of this size.
+int initial_registers(std::size_t threads) {
+    const auto registers = register_file / static_cast<unsigned>(threads) / granularity * granularity;
+    return static_cast<int>(std::min(registers, most_registers));
+}
+
+}  // namespace
+
+void named_barrier(int id, int threads, bool wait_for_others, const Where& where) {
+    const char* name = wait_for_others ? "named_barrier_sync" : "named_barrier_arrive";
+    Block& block = *current->block;
+    if (id < 1 || id > 15)
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong barrier: {} with number {}: there are 1 to 15, and 0 is that of __syncthreads()",
+                               name, id);
+        });
+    if (threads <= 0 || threads % warp_size != 0)
+        fail(cudaErrorLaunchFailure, where,
+             [&] { return fmt::format("wrong count: {} for {} threads, which is no multiple of 32", name, threads); });
+    NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(id)];
+    const auto expected = static_cast<unsigned>(threads);
+    if (barrier.arrived > 0 && barrier.expected != expected)
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong count: {} for {} threads, but others came to barrier {} for {}", name, threads,
+                               id, barrier.expected);
+        });
+    barrier.expected = expected;
+    if (wait_for_others) barrier.waiting.push_back(current);
+    const bool complete = ++barrier.arrived == expected;
+    if (complete) {
+        barrier.arrived = 0;
+        made_progress();
+        for (Thread* thread : barrier.waiting)
+            if (thread != current) wake(*thread);
+        barrier.waiting.clear();
+    }
+    if (wait_for_others && !complete)
+        wait({name, static_cast<std::uint64_t>(id), 0, who_is_missing}, where);
+    else
+        perturb();
+}
+
+bool elect_one(const Where& where) {
+    const Exchange& all = exchange("elect_one", all_lanes, 0, where);
+    return static_cast<int>(current->lane()) == std::countr_zero(all.lanes);
+}
+
+void set_max_registers(int registers, bool increase, const Where& where) {
+    const char* name = increase ? "registers_increase" : "registers_decrease";
+    exchange(name, all_lanes, static_cast<std::uint64_t>(registers), where);
+    Block& block = *current->block;
+    Thread& thread = *current;
+    if (thread.registers == 0) thread.registers = initial_registers(block.threads.size());
+    const int more = registers - thread.registers;
+    if (increase ? more < 0 : more > 0)
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong direction: {} to {} registers, but the thread has {}", name, registers,
+                               thread.registers);
+        });
+    while (more > static_cast<int>(block.free_registers)) {
+        block.register_waiters.push_back(current);
+        wait({name, static_cast<std::uint64_t>(registers), 0, which_registers}, where);
+    }
+    block.free_registers -= static_cast<unsigned>(more);
+    thread.registers = registers;
+    if (more < 0)
+        for (Thread* waiter : std::exchange(block.register_waiters, {})) wake(*waiter);
+}
+
+}  // namespace emulator

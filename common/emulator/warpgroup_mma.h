@@ -1,0 +1,63 @@
+// wgmma: the products that a warpgroup has under way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ptx_functions.h"
+#include "report.h"
+
+namespace emulator {
+
+struct Block;
+struct Thread;
+
+constexpr int warpgroup_warps = 4, warpgroup_rows = 64, product_k = 16, widest_product = 256;
+constexpr int warpgroup_threads = 128;
+
+/// The sums that some threads hold in registers, in the tensor core's keeping while products for them are under way. So
+/// long the registers themselves hold a NaN that nobody else writes, so that who reads or writes them early is seen.
+struct Accumulator {
+    int n = 0;
+    int products = 0;                                   // not done yet
+    std::array<float*, warpgroup_threads> registers{};  // null for a warp that has not brought them yet
+    std::vector<float> sums;                            // (warpgroup_rows, n)
+};
+
+using Fragment = std::array<std::uint32_t, 4>;
+
+/// One wgmma of a warpgroup.
+struct Product {
+    ProductShape shape;
+    std::uint64_t a = 0, b = 0;  // descriptors
+    Place where;
+    Accumulator* accumulator = nullptr;
+    int warps = 0;  // that have issued it
+    std::array<const std::uint32_t*, warpgroup_threads> fragment_registers{};
+    std::array<Fragment, warpgroup_threads> fragments;
+};
+
+/// What a warp has done, in numbers of products.
+struct WarpProgress {
+    std::uint64_t issued = 0;
+    std::vector<std::uint64_t> groups;  // `issued` at each commit
+    bool fenced = false;
+};
+
+struct Warpgroup {
+    std::deque<Product> under_way;  // the oldest first
+    std::uint64_t done = 0;
+    std::vector<std::unique_ptr<Accumulator>> accumulators;  // those that have products under way
+    std::array<WarpProgress, warpgroup_warps> warps;
+    std::vector<Thread*> waiting;
+};
+
+/// Does what the product says to its accumulator; reads shared memory of the current block.
+void multiply(const Product& product);
+/// Before a thread returns: it is an error if one of its products is under way.
+void check_products_done(const Thread& thread);
+
+}  // namespace emulator

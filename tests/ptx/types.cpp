@@ -1,0 +1,95 @@
+// bfloat16 and half precision: every value, and rounding to nearest even, on the host and in kernels.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "../test_seed.h"
+#include "kernels.h"
+#include "recorded.h"
+
+namespace flashladder {
+namespace {
+
+/// A floating-point format: the digits behind the binary point, the exponents of its normal numbers.
+struct Format {
+    int digits, lowest, highest;
+};
+constexpr Format bf16_format{7, -126, 127}, f16_format{10, -14, 15};
+
+/// To nearest, ties to even, by way of double; the value, not its bits.
+double rounded(double x, const Format& format) {
+    if (x == 0 || std::isinf(x) || std::isnan(x)) return x;
+    const double unit = std::ldexp(1.0, std::max(std::ilogb(x), format.lowest) - format.digits);
+    const double nearest = std::nearbyint(x / unit) * unit;
+    const bool too_large = std::fabs(nearest) >= std::ldexp(1.0, format.highest + 1);
+    return too_large ? std::copysign(INFINITY, x) : nearest;
+}
+
+/// What 16 bits stand for, read digit by digit.
+double value_of(std::uint16_t bits, const Format& format) {
+    const int exponent = (bits & 0x7FFF) >> format.digits, fraction = bits & ((1 << format.digits) - 1);
+    const double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == format.highest - format.lowest + 2) return fraction ? NAN : sign * INFINITY;
+    const double significand = exponent == 0 ? fraction : fraction + (1 << format.digits);
+    return sign * std::ldexp(significand, std::max(exponent, 1) + format.lowest - 1 - format.digits);
+}
+
+bool same(double x, double y) { return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y); }
+
+/// Of every 16-bit number: itself, the middle between it and the next one, and the floats beside that.
+Floats awkward_numbers(const Format& format) {
+    Floats x;
+    for (int bits = 0; bits < 0x10000; ++bits) {
+        const double value = value_of(std::uint16_t(bits), format), next = value_of(std::uint16_t(bits + 1), format);
+        x.push_back(float(value));
+        const auto middle = float((value + next) / 2);
+        if (!std::isfinite(middle)) continue;
+        x.insert(x.end(), {std::nextafter(middle, -INFINITY), middle, std::nextafter(middle, INFINITY)});
+    }
+    x.insert(x.end(), {65519.996f, 65520.0f, -65520.0f, std::numeric_limits<float>::max(), 3.3961775e38f, 1e-45f,
+                       -1e-45f, std::bit_cast<float>(0x7F800001u), std::bit_cast<float>(0xFFC12345u)});
+    return x;
+}
+
+void check_conversions(const Floats& x) {
+    const Conversions found = convert(x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        INFO("i ", i, ", x ", x[i]);
+        const double bf16 = rounded(x[i], bf16_format), f16 = rounded(x[i], f16_format);
+        REQUIRE(same(value_of(found.bf16[i], bf16_format), bf16));
+        REQUIRE(same(value_of(found.f16[i], f16_format), f16));
+        REQUIRE(same(found.from_bf16[i], bf16));
+        REQUIRE(same(found.from_f16[i], f16));
+        const std::size_t next = (i + 1) % x.size();
+        REQUIRE(found.bf16_pairs[i] == (found.bf16[i] | std::uint32_t(found.bf16[next]) << 16));
+        REQUIRE(found.f16_pairs[i] == (found.f16[i] | std::uint32_t(found.f16[next]) << 16));
+        // The host's functions are the same ones.
+        REQUIRE(same(__bfloat162float(__float2bfloat16_rn(x[i])), bf16));
+        REQUIRE(same(__half2float(__float2half_rn(x[i])), f16));
+    }
+}
+
+TEST_CASE("types: every 16-bit number, and every tie between two of them") {
+    const Floats near_bf16 = awkward_numbers(bf16_format), near_f16 = awkward_numbers(f16_format);
+    check_conversions(near_bf16);
+    check_conversions(near_f16);
+    check_recorded("types bf16", convert(near_bf16).bf16_pairs);
+    check_recorded("types f16", convert(near_f16).f16_pairs);
+}
+
+TEST_CASE("types: random floats") {
+    std::mt19937_64 random(test_seed());
+    Floats x(200000);
+    for (float& value : x) value = std::bit_cast<float>(std::uint32_t(random()));
+    for (std::size_t i = 0; i < x.size(); i += 2)
+        x[i] = std::ldexp(float(random() % 100000) - 50000, int(random() % 60) - 40);
+    check_conversions(x);
+}
+
+}  // namespace
+}  // namespace flashladder
