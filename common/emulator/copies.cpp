@@ -18,6 +18,15 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
     find_shared(shared, n, n, operand);
     if (valid > 0) check_device_access(global, static_cast<std::size_t>(valid), n, operand);
     Thread& thread = *current;
+    if (counting) {
+        if (valid > 0) {
+            const auto from = reinterpret_cast<std::uintptr_t>(global);
+            DeviceMemory::instance().mark(from, static_cast<std::size_t>(valid), DeviceMemory::read_mark);
+            trace_access(from, static_cast<std::size_t>(valid), Access::cp_async, false, where);
+        }
+        trace_access(reinterpret_cast<std::uintptr_t>(shared), n, Access::cp_async, true, where);
+        trace_departure(*thread.block, n);
+    }
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
     thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
@@ -27,6 +36,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
                                  std::memset(static_cast<char*>(shared) + valid, 0,
                                              n - static_cast<std::size_t>(valid));
                                  note_shared_write(shared, n, 1, operand);
+                                 if (counting) trace_arrival(*thread.block, n);
                                  --thread.copies[group].unwritten;
                                  look_again(thread, thread.copies);
                              }});

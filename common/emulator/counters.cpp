@@ -29,7 +29,7 @@ namespace {
 
 /// An instruction that accesses memory, as far as it does it in one way, and what its accesses add up to.
 struct Site {
-    const void* pc;
+    Place place;
     std::size_t bytes;  // of a lane
     Access kind;
     bool shared;
@@ -40,13 +40,15 @@ struct Site {
 /// Sites by their key, in a table with open addressing: asked once for each access of each lane.
 class Sites {
 public:
-    std::uint32_t number(const void* pc, std::size_t bytes, Access kind, bool shared) {
-        const std::uint64_t key = reinterpret_cast<std::uintptr_t>(pc) << 8 |
-                                  std::uint64_t(std::countr_zero(bytes)) << 4 | std::uint64_t(kind) << 1 |
-                                  std::uint64_t(shared);
+    std::uint32_t number(const Place& place, std::size_t bytes, Access kind, bool shared) {
+        const std::uint64_t id =
+            place.pc ? reinterpret_cast<std::uintptr_t>(place.pc)
+                     : reinterpret_cast<std::uintptr_t>(place.line.file_name()) << 12 ^ place.line.line();
+        const std::uint64_t key =
+            id << 9 | std::uint64_t(bytes) << 4 | std::uint64_t(kind) << 1 | std::uint64_t(shared);
         for (std::size_t i = hash(key);; i = (i + 1) & (table_.size() - 1)) {
             if (table_[i].key == key) return table_[i].site;
-            if (table_[i].key == 0) return add(key, {pc, bytes, kind, shared, {}, {}});
+            if (table_[i].key == 0) return add(key, {place, bytes, kind, shared, {}, {}});
         }
     }
     Site& operator[](std::uint32_t number) { return sites_[number]; }
@@ -87,11 +89,19 @@ private:
 struct LaunchTrace {
     Sites sites;
     std::unordered_map<const void*, std::uint64_t> exponentials;
-    std::map<std::string, std::uint64_t> barriers;
-    std::map<std::uintptr_t, std::array<GlobalWork, 3>> allocations;  // by their first byte
+    std::map<std::pair<const char*, unsigned>, Work> lines;  // what whole warps and blocks do, by file and line
+    std::map<std::uintptr_t, std::array<GlobalWork, access_kinds>> allocations;  // by their first byte
+    std::uint64_t most_bytes_in_flight = 0;
 };
 LaunchTrace trace;
 CountedWork counted;
+
+void add_to_allocation(std::uintptr_t address, Access kind, const GlobalWork& work) {
+    const Allocation& allocation = *DeviceMemory::instance().find(address);
+    trace.allocations[allocation.begin][static_cast<std::size_t>(kind)] += work;
+}
+
+Work& line_of(const Place& where) { return trace.lines[{where.line.file_name(), where.line.line()}]; }
 
 void add_to_site(std::uint32_t number, const WarpAccess& access) {
     Site& site = trace.sites[number];
@@ -102,9 +112,7 @@ void add_to_site(std::uint32_t number, const WarpAccess& access) {
     } else {
         const GlobalWork work{1, requested, distinct_bytes(access, site.bytes), sectors(access, site.bytes)};
         site.global += work;
-        const auto some_lane = static_cast<std::size_t>(std::countr_zero(access.lanes));
-        const Allocation& allocation = *DeviceMemory::instance().find(access.address[some_lane]);
-        trace.allocations[allocation.begin][static_cast<std::size_t>(site.kind)] += work;
+        add_to_allocation(access.address[static_cast<std::size_t>(std::countr_zero(access.lanes))], site.kind, work);
     }
 }
 
@@ -117,7 +125,7 @@ Work work_of(const Site& site) {
 
 }  // namespace
 
-void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const void* pc) {
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where) {
     Thread& thread = *current;
     if (thread.in_atomic) {
         if (kind == Access::write) {  // its second half
@@ -126,7 +134,7 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
         }
         kind = Access::atomic;
     }
-    const std::uint32_t number = trace.sites.number(pc, bytes, kind, shared);
+    const std::uint32_t number = trace.sites.number(where, bytes, kind, shared);
     Warp& warp = thread.block->warps[thread.warp()];
     warp.trace.add(thread.lane(), number, address);
     // Between barriers a lane may run far ahead of its warp. Now and then the others may come nearer.
@@ -137,15 +145,44 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
 }
 
 void trace_exponential(const void* pc) { ++trace.exponentials[pc]; }
-void trace_barrier(const std::source_location& where) { ++trace.barriers[to_string(where)]; }
+void trace_barrier(const std::source_location& where) { ++line_of(where).barriers; }
+
+void trace_copy(Access kind, const void* global, std::size_t bytes, const Place& where) {
+    if (bytes == 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(global), last = begin + bytes - 1;
+    const GlobalWork work{1, bytes, bytes, last / sector_bytes - begin / sector_bytes + 1};
+    line_of(where).global_of(kind) += work;
+    add_to_allocation(begin, kind, work);
+    DeviceMemory::instance().mark(begin, bytes,
+                                  kind == Access::tma_load ? DeviceMemory::read_mark : DeviceMemory::written_mark);
+}
+
+void trace_matrix(Access kind, const std::array<std::uintptr_t, matrix_rows>& rows, const Place& where) {
+    const Wavefronts w = shared_wavefronts(rows);
+    line_of(where).shared_of(kind) += {1, matrix_rows * matrix_row_bytes, w.needed + w.extra, w.extra};
+}
+
+void trace_product(std::uint64_t flops, const Place& where) {
+    Work& work = line_of(where);
+    ++work.matrix_instructions;
+    work.matrix_flops += flops;
+}
+
+void trace_departure(Block& block, std::size_t bytes) {
+    block.bytes_in_flight += bytes;
+    trace.most_bytes_in_flight = std::max(trace.most_bytes_in_flight, block.bytes_in_flight);
+}
+
+void trace_arrival(Block& block, std::size_t bytes) { block.bytes_in_flight -= bytes; }
 
 void trace_convergence(Warp& warp) { warp.trace.take_all(add_to_site); }
 
 void begin_launch_trace() {
     trace.sites.clear();
     trace.exponentials.clear();
-    trace.barriers.clear();
+    trace.lines.clear();
     trace.allocations.clear();
+    trace.most_bytes_in_flight = 0;
     DeviceMemory::instance().forget_marks();
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site) site->count = 0;
 }
@@ -160,18 +197,24 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
     launch.distinct_read_bytes = memory.marked_bytes(DeviceMemory::read_mark);
     launch.distinct_written_bytes = memory.marked_bytes(DeviceMemory::written_mark);
 
+    launch.most_bytes_in_flight = trace.most_bytes_in_flight;
+
+    std::map<std::string, Work> lines;
+    for (const auto& [line, work] : trace.lines) lines[to_string(line.first, line.second)] += work;
     std::vector<std::pair<const void*, Work>> work_at;
-    for (const Site& site : trace.sites.all()) work_at.emplace_back(site.pc, work_of(site));
+    for (const Site& site : trace.sites.all()) {
+        if (site.place.pc)
+            work_at.emplace_back(site.place.pc, work_of(site));
+        else
+            lines[to_string(site.place)] += work_of(site);
+    }
     for (const auto& [pc, n] : trace.exponentials) work_at.emplace_back(pc, Work{.exponentials = n});
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site)
         if (site->count > 0) work_at.emplace_back(site->pc, Work{.divisions = site->count});
-    std::vector<const void*> places;
-    for (const auto& [pc, work] : work_at) places.push_back(pc);
-    const std::vector<std::string> names = lines_of(places);
-
-    std::map<std::string, Work> lines;
+    std::vector<const void*> pcs;
+    for (const auto& [pc, work] : work_at) pcs.push_back(pc);
+    const std::vector<std::string> names = lines_of(pcs);
     for (std::size_t i = 0; i < work_at.size(); ++i) lines[names[i]] += work_at[i].second;
-    for (const auto& [line, n] : trace.barriers) lines[line].barriers += n;
     for (const auto& [line, work] : lines) {
         launch.total += work;
         launch.lines.push_back({line, work});
@@ -217,6 +260,8 @@ Work& Work::operator+=(const Work& other) {
     exponentials += other.exponentials;
     divisions += other.divisions;
     barriers += other.barriers;
+    matrix_instructions += other.matrix_instructions;
+    matrix_flops += other.matrix_flops;
     return *this;
 }
 
@@ -245,7 +290,8 @@ CountedWork count_work(const std::function<void()>& run) {
 
 nlohmann::json to_json(const Work& work) {
     nlohmann::json json;
-    constexpr const char* names[] = {"read", "write", "atomic"};
+    constexpr const char* names[access_kinds] = {"read",     "write",     "atomic",     "cp_async",
+                                                 "tma_load", "tma_store", "tma_reduce", "wgmma_operand"};
     for (std::size_t i = 0; i < work.global.size(); ++i) {
         const GlobalWork& g = work.global[i];
         if (g.accesses > 0)
@@ -263,6 +309,8 @@ nlohmann::json to_json(const Work& work) {
     if (work.exponentials > 0) json["exponentials"] = work.exponentials;
     if (work.divisions > 0) json["divisions"] = work.divisions;
     if (work.barriers > 0) json["barriers"] = work.barriers;
+    if (work.matrix_instructions > 0) json["matrix_instructions"] = work.matrix_instructions;
+    if (work.matrix_flops > 0) json["matrix_flops"] = work.matrix_flops;
     return json;
 }
 
@@ -278,6 +326,7 @@ nlohmann::json to_json(const CountedWork& work, bool with_lines) {
                                     {"dynamic_shared_bytes", launch.dynamic_shared_bytes},
                                     {"distinct_read_bytes", launch.distinct_read_bytes},
                                     {"distinct_written_bytes", launch.distinct_written_bytes},
+                                    {"most_bytes_in_flight", launch.most_bytes_in_flight},
                                     {"work", to_json(launch.total)}});
         if (with_lines) json["launches"].back()["lines"] = std::move(lines);
     }

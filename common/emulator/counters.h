@@ -14,7 +14,7 @@
 
 namespace emulator {
 
-/// Of loads, of stores or of atomics that touch device memory.
+/// Of one kind of access to device memory.
 struct GlobalWork {
     std::uint64_t accesses = 0;         // by warps
     std::uint64_t requested_bytes = 0;  // what the lanes ask for, each for itself
@@ -38,11 +38,13 @@ struct SharedWork {
 };
 
 struct Work {
-    std::array<GlobalWork, 3> global{};  // by Access
-    std::array<SharedWork, 3> shared{};
-    std::uint64_t exponentials = 0;  // calls of exp, expf, exp2f and their kin
-    std::uint64_t divisions = 0;     // float and double
-    std::uint64_t barriers = 0;      // __syncthreads and its kin, once a block
+    std::array<GlobalWork, access_kinds> global{};  // by Access
+    std::array<SharedWork, access_kinds> shared{};
+    std::uint64_t exponentials = 0;         // calls of exp, expf, exp2f and their kin
+    std::uint64_t divisions = 0;            // float and double
+    std::uint64_t barriers = 0;             // __syncthreads and its kin, once a block
+    std::uint64_t matrix_instructions = 0;  // mma once a warp, wgmma once a warpgroup
+    std::uint64_t matrix_flops = 0;
 
     GlobalWork& global_of(Access a) { return global[static_cast<std::size_t>(a)]; }
     SharedWork& shared_of(Access a) { return shared[static_cast<std::size_t>(a)]; }
@@ -62,7 +64,7 @@ struct LineWork {
 /// What a launch did to one allocation of device memory.
 struct AllocationWork {
     const void* begin = nullptr;
-    std::array<GlobalWork, 3> work{};  // by Access
+    std::array<GlobalWork, access_kinds> work{};  // by Access
 };
 
 struct LaunchWork {
@@ -72,7 +74,9 @@ struct LaunchWork {
     Work total;
     // Bytes of device memory that the launch read or wrote at all: what a perfect cache would let through.
     std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
-    std::vector<LineWork> lines;              // by their name
+    std::uint64_t most_bytes_in_flight =
+        0;                        // to a block's shared memory at a time, by copies that threads do not wait for
+    std::vector<LineWork> lines;  // by their name
     std::vector<AllocationWork> allocations;  // by address
 };
 

@@ -86,7 +86,7 @@ template <std::size_t n, Access access>
     if (block.dynamic_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
-        if (counting) trace_access(address, n, access, true, pc);
+        if (counting) trace_access(address, n, access, true, Place(pc));
     } else if (device.covers(address)) {
         check_alignment<n, access>(address, pc);
         const Allocation* allocation = device.find(address);
@@ -94,12 +94,12 @@ template <std::size_t n, Access access>
             refuse_device(allocation, address, n, access, pc);
         if (counting) {
             device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
-            trace_access(address, n, access, false, pc);
+            trace_access(address, n, access, false, Place(pc));
         }
     } else if (block.static_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.static_shared, address, "static", pc);
-        if (counting) trace_access(address, n, access, true, pc);
+        if (counting) trace_access(address, n, access, true, Place(pc));
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
     }

@@ -113,6 +113,7 @@ struct Block {
     SharedWindow dynamic_shared, static_shared;
 
     AsyncQueue async;
+    std::uint64_t bytes_in_flight = 0;  // while work is counted
     std::array<NamedBarrier, 16> named_barriers;
     std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
     std::deque<Warpgroup> warpgroups;  // whole ones

@@ -7,11 +7,10 @@
 #include "float16.h"
 #include "ptx_functions.h"
 
+extern "C" float __real_exp2f(float);  // that of the library, which is not counted
+
 namespace emulator {
 namespace {
-
-constexpr int matrix_rows = 8;
-constexpr std::size_t row_bytes = 16;
 
 using Row = std::array<std::uint16_t, 8>;
 
@@ -26,6 +25,15 @@ struct StoreOperands {
     void* row;
 };
 
+/// Where the rows of matrix m lie: its lanes have brought them.
+template <class Operands>
+std::array<std::uintptr_t, matrix_rows> row_addresses(const WarpOperands<Operands>& lanes, std::size_t m) {
+    std::array<std::uintptr_t, matrix_rows> rows;
+    for (std::size_t i = 0; i < matrix_rows; ++i)
+        rows[i] = reinterpret_cast<std::uintptr_t>(lanes[m * matrix_rows + i]->row);
+    return rows;
+}
+
 float from_bits(std::uint16_t bits, bool bf16) { return bf16 ? float_from_bf16(bits) : float_from_f16(bits); }
 
 }  // namespace
@@ -34,12 +42,13 @@ void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, 
     const char* name = transposed ? "ldmatrix_trans" : "ldmatrix";
     LoadOperands own{matrices, row};
     perform_together(name, own, where, [&](const WarpOperands<LoadOperands>& lanes) {
-        for (int m = 0; m < n; ++m) {
+        for (std::size_t m = 0; m < static_cast<std::size_t>(n); ++m) {
+            if (counting) trace_matrix(Access::read, row_addresses(lanes, m), where);
             std::array<Row, matrix_rows> rows;
-            for (int i = 0; i < matrix_rows; ++i) {
+            for (std::size_t i = 0; i < matrix_rows; ++i) {
                 const void* p = lanes[m * matrix_rows + i]->row;
-                check_shared_read(p, row_bytes, row_bytes, {name, where});
-                std::memcpy(&rows[i], p, row_bytes);
+                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, {name, where});
+                std::memcpy(&rows[i], p, matrix_row_bytes);
             }
             for (int lane = 0; lane < warp_size; ++lane) {
                 const int i = lane / 4, j = lane % 4 * 2;
@@ -54,7 +63,8 @@ void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, 
     const char* name = transposed ? "stmatrix_trans" : "stmatrix";
     StoreOperands own{matrices, row};
     perform_together(name, own, where, [&](const WarpOperands<StoreOperands>& lanes) {
-        for (int m = 0; m < n; ++m) {
+        for (std::size_t m = 0; m < static_cast<std::size_t>(n); ++m) {
+            if (counting) trace_matrix(Access::write, row_addresses(lanes, m), where);
             std::array<Row, matrix_rows> rows;
             for (int lane = 0; lane < warp_size; ++lane) {
                 const int i = lane / 4, j = lane % 4 * 2;
@@ -62,10 +72,10 @@ void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, 
                 (transposed ? rows[j][i] : rows[i][j]) = static_cast<std::uint16_t>(two);
                 (transposed ? rows[j + 1][i] : rows[i][j + 1]) = static_cast<std::uint16_t>(two >> 16);
             }
-            for (int i = 0; i < matrix_rows; ++i) {
+            for (std::size_t i = 0; i < matrix_rows; ++i) {
                 void* p = lanes[m * matrix_rows + i]->row;
-                note_shared_write(p, row_bytes, row_bytes, {name, where});
-                std::memcpy(p, &rows[i], row_bytes);
+                note_shared_write(p, matrix_row_bytes, matrix_row_bytes, {name, where});
+                std::memcpy(p, &rows[i], matrix_row_bytes);
             }
         }
     });
@@ -76,7 +86,8 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
         float* d;
         const std::uint32_t *a, *b;
     } own{d, a, b};
-    perform_together("mma_m16n8k16", own, where, [bf16](const WarpOperands<Fragments>& lanes) {
+    perform_together("mma_m16n8k16", own, where, [&](const WarpOperands<Fragments>& lanes) {
+        if (counting) trace_product(2 * 16 * 8 * 16, where);
         float A[16][16], B[16][8];
         const auto unpack = [bf16](float* two, std::size_t distance, std::uint32_t bits) {
             two[0] = from_bits(static_cast<std::uint16_t>(bits), bf16);
@@ -98,8 +109,9 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
 }
 
 float ex2_approx(float x) {
+    if (counting) trace_exponential(__builtin_return_address(0));
     if (std::fabs(x) < 0x1p-126f) x = 0;
-    const float y = std::exp2(x);
+    const float y = __real_exp2f(x);
     return y < 0x1p-126f ? 0 : y;
 }
 

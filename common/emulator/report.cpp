@@ -17,7 +17,7 @@ struct Frame {
 };
 
 struct Module {
-    std::uintptr_t address = 0;     // asked for
+    std::uintptr_t address = 0;       // asked for
     std::uintptr_t load_address = 0;  // 0 for a program that is not position independent
     std::string path;
 };
@@ -77,9 +77,8 @@ std::string relative(std::string path) {
 
 }  // namespace
 
-std::string to_string(const std::source_location& where) {
-    return fmt::format("{}:{}", relative(where.file_name()), where.line());
-}
+std::string to_string(const std::source_location& where) { return to_string(where.file_name(), where.line()); }
+std::string to_string(const char* file, unsigned line) { return fmt::format("{}:{}", relative(file), line); }
 
 std::string to_string(const Place& where) { return where.pc ? lines_of({where.pc}).front() : to_string(where.line); }
 

@@ -20,6 +20,7 @@ struct Place {
 };
 
 std::string to_string(const std::source_location& where);  // file:line, the file relative to the project
+std::string to_string(const char* file, unsigned line);    // the same of a source location's
 /// Of a return address, the innermost line that is not in the emulator; empty where no debug information says.
 std::string to_string(const Place& where);
 /// The same of many return addresses, for the price of one.

@@ -115,6 +115,9 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
     AsyncQueue& queue = thread.block->async;
     queue.add({operand.instruction, current, operand.where, true, [=, &thread, &queue, read = std::move(read)] {
                    const std::vector<StoredRow> rows = read();
+                   const Access kind = reduction == Reduction::none ? Access::tma_store : Access::tma_reduce;
+                   for (const StoredRow& row : rows)
+                       if (counting) trace_copy(kind, row.global, row.bytes.size(), operand.where);
                    --thread.bulk_stores[number].unread;
                    look_again(thread, thread.bulk_stores);
                    queue.add({operand.instruction, &thread, operand.where, false, [=, &thread] {
@@ -160,6 +163,14 @@ void check_run(const void* shared, const void* global, unsigned bytes, const Ope
     check_device_access(global, bytes, chunk_bytes, operand);
 }
 
+/// The work of a load, whatever number of blocks it is for.
+void trace_load(const TensorMap& map, const Coordinates& origin, const Operand& operand) {
+    for (std::uint32_t i = 0; i < map.rows(); ++i) {
+        const Row row = find_row(map, origin, i);
+        trace_copy(Access::tma_load, row.global, row.end - row.begin, operand.where);
+    }
+}
+
 /// Calls add(first, behind) for some parts that make up n.
 template <class Add>
 void in_parts(std::uint32_t n, Add add) {
@@ -171,7 +182,9 @@ void in_parts(std::uint32_t n, Add add) {
 void add_load(Block& block, const TensorMap& map, const Coordinates& origin, void* tile, std::uint64_t* barrier,
               const Operand& operand) {
     in_parts(map.rows(), [&](std::uint32_t first, std::uint32_t behind) {
-        block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=] {
+        if (counting) trace_departure(block, (behind - first) * map.row_bytes());
+        block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=, &block] {
+                             if (counting) trace_arrival(block, (behind - first) * map.row_bytes());
                              load_rows(map, origin, static_cast<char*>(tile), first, behind, operand);
                              complete_transaction(barrier, (behind - first) * map.row_bytes(), operand);
                          }});
@@ -186,6 +199,7 @@ void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const 
     const TensorMap decoded = check_tile(map, tile, rank, operand);
     check_async_barrier(barrier, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
+    if (counting) trace_load(decoded, origin, operand);
     add_load(*current->block, decoded, origin, tile, barrier, operand);
     perturb();
 }
@@ -195,6 +209,7 @@ void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barri
     const Operand operand{"tma_load_multicast", where};
     const TensorMap decoded = check_tile(map, tile, rank, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
+    if (counting) trace_load(decoded, origin, operand);
     for (unsigned i = 0; blocks >> i != 0; ++i) {
         if (!(blocks >> i & 1)) continue;
         Block& block = other_block(i, operand.instruction, operand.where);
@@ -222,16 +237,20 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
     const Operand operand{"bulk_load", where};
     check_run(shared, global, bytes, operand);
     check_async_barrier(barrier, operand);
+    if (counting) trace_copy(Access::tma_load, global, bytes, where);
+    Block& block = *current->block;
     in_parts(bytes / chunk_bytes, [&](std::uint32_t first, std::uint32_t behind) {
         char* to = static_cast<char*>(shared) + first * chunk_bytes;
         const char* from = static_cast<const char*>(global) + first * chunk_bytes;
         const std::uint32_t n = (behind - first) * chunk_bytes;
-        current->block->async.add({operand.instruction, current, where, true, [=] {
-                                       check_device_access(from, n, 1, operand);
-                                       std::memcpy(to, from, n);
-                                       note_async_write(to, n, operand);
-                                       complete_transaction(barrier, n, operand);
-                                   }});
+        if (counting) trace_departure(block, n);
+        block.async.add({operand.instruction, current, where, true, [=, &block] {
+                             if (counting) trace_arrival(block, n);
+                             check_device_access(from, n, 1, operand);
+                             std::memcpy(to, from, n);
+                             note_async_write(to, n, operand);
+                             complete_transaction(barrier, n, operand);
+                         }});
     });
     perturb();
 }

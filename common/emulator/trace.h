@@ -10,12 +10,13 @@
 #include <source_location>
 #include <vector>
 
+#include "report.h"
 #include "vector_types.h"
 #include "warp_access.h"
 
 namespace emulator {
 
-struct Thread;
+struct Block;
 struct Warp;
 struct Kernel;
 
@@ -106,7 +107,16 @@ void begin_launch_trace();
 void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
 
 /// One lane's access. Lets others run every now and then, lest a lane run far ahead of its warp.
-void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const void* pc);
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where);
+/// A piece of a copy between device memory, where it begins at `global`, and shared memory.
+void trace_copy(Access kind, const void* global, std::size_t bytes, const Place& where);
+/// The rows of an 8x8 matrix in shared memory.
+void trace_matrix(Access kind, const std::array<std::uintptr_t, matrix_rows>& rows, const Place& where);
+/// A matrix instruction.
+void trace_product(std::uint64_t flops, const Place& where);
+/// Bytes that are now on their way to the block's shared memory, or have arrived.
+void trace_departure(Block& block, std::size_t bytes);
+void trace_arrival(Block& block, std::size_t bytes);
 void trace_exponential(const void* pc);
 void trace_barrier(const std::source_location& where);
 /// All lanes of the warp that have not returned stand at the same place.

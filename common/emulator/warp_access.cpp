@@ -96,4 +96,11 @@ Wavefronts shared_wavefronts(const WarpAccess& access, std::size_t bytes, Access
     return result;
 }
 
+Wavefronts shared_wavefronts(const std::array<std::uintptr_t, matrix_rows>& rows) {
+    WarpAccess access;
+    access.lanes = (Lanes(1) << matrix_rows) - 1;
+    std::copy(rows.begin(), rows.end(), access.address.begin());
+    return {1, most_words_in_a_bank(access, access.lanes, matrix_row_bytes) - 1};
+}
+
 }  // namespace emulator

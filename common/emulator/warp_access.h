@@ -10,7 +10,10 @@ namespace emulator {
 constexpr int warp_size = 32;
 using Lanes = std::uint32_t;  // one bit a lane
 
-enum class Access : std::uint8_t { read, write, atomic };
+/// How memory is accessed: by threads, for which ldmatrix reads and stmatrix writes; by copies that go on without them
+/// (of which bulk copies count as TMA's); by the tensor core.
+enum class Access : std::uint8_t { read, write, atomic, cp_async, tma_load, tma_store, tma_reduce, wgmma_operand };
+constexpr std::size_t access_kinds = 8;
 
 /// The addresses of the lanes that take part; the others' are undefined.
 struct WarpAccess {
@@ -33,5 +36,9 @@ struct Wavefronts {
     unsigned extra = 0;   // bank conflicts
 };
 Wavefronts shared_wavefronts(const WarpAccess& access, std::size_t bytes, Access kind);
+
+constexpr std::size_t matrix_rows = 8, matrix_row_bytes = 16;
+/// The same for an 8x8 matrix of 16-bit elements, of which ldmatrix, stmatrix and wgmma take all rows at once.
+Wavefronts shared_wavefronts(const std::array<std::uintptr_t, matrix_rows>& rows);
 
 }  // namespace emulator

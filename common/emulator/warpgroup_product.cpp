@@ -71,6 +71,17 @@ void decode(const Layout& layout, int extent, bool bf16, float* values, int mn_d
         }
 }
 
+/// The 8x8 matrices of which a matrix in shared memory consists.
+void trace_operand(const Layout& layout, int extent, const Operand& operand) {
+    for (std::uint32_t mn = 0; mn < static_cast<std::uint32_t>(extent); mn += matrix_rows)
+        for (std::uint32_t k = 0; k < product_k; k += matrix_rows) {
+            std::array<std::uintptr_t, matrix_rows> rows;
+            for (std::uint32_t i = 0; i < matrix_rows; ++i)
+                rows[i] = layout.mn_major ? layout.chunk(mn, k + i) : layout.chunk(mn + i, k);
+            trace_matrix(Access::wgmma_operand, rows, operand.where);
+        }
+}
+
 void decode_fragments(const Product& product, float* A) {
     for (int thread = 0; thread < warpgroup_threads; ++thread) {
         const int warp = thread / warp_size, lane = thread % warp_size;
@@ -114,11 +125,18 @@ void multiply(const Product& product) {
     const ProductShape& shape = product.shape;
     const Operand operand{"wgmma", product.where};
     static float A[warpgroup_rows * product_k], B[product_k * widest_product];
+    if (counting) trace_product(std::uint64_t(2) * warpgroup_rows * product_k * shape.n, operand.where);
+    const auto read = [&](std::uint64_t descriptor, bool mn_major, int extent, float* values, int mn_distance,
+                          int k_distance) {
+        const Layout layout(descriptor, mn_major, operand);
+        decode(layout, extent, shape.bf16, values, mn_distance, k_distance, operand);
+        if (counting) trace_operand(layout, extent, operand);
+    };
     if (shape.a_in_registers)
         decode_fragments(product, A);
     else
-        decode(Layout(product.a, shape.a_mn_major, operand), warpgroup_rows, shape.bf16, A, product_k, 1, operand);
-    decode(Layout(product.b, shape.b_mn_major, operand), shape.n, shape.bf16, B, 1, shape.n, operand);
+        read(product.a, shape.a_mn_major, warpgroup_rows, A, product_k, 1);
+    read(product.b, shape.b_mn_major, shape.n, B, 1, shape.n);
     std::vector<float>& sums = product.accumulator->sums;
     if (!shape.accumulate) std::fill(sums.begin(), sums.end(), 0.0f);
     add_product(A, B, sums.data(), shape.n);

@@ -43,8 +43,11 @@ StageCounts count_stage(const Stage& stage, const Inputs& inputs, bool wants_lse
     for (const auto& launch : counts.work.launches)
         for (const auto& [begin, work] : launch.allocations) {
             TensorWork& tensor = counts.tensors[name_of(begin, args)];
-            tensor.read += work[static_cast<std::size_t>(emulator::Access::read)];
-            tensor.written += work[static_cast<std::size_t>(emulator::Access::write)];
+            using emulator::Access;
+            for (const Access kind : {Access::read, Access::cp_async, Access::tma_load})
+                tensor.read += work[static_cast<std::size_t>(kind)];
+            for (const Access kind : {Access::write, Access::tma_store, Access::tma_reduce})
+                tensor.written += work[static_cast<std::size_t>(kind)];
         }
     const DeviceBuffer* given[] = {&problem.Q, &problem.K, &problem.V, &problem.O, &problem.lse};
     counts.peak_scratch_bytes = counts.work.peak_memory_bytes - before;
