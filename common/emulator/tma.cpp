@@ -224,10 +224,12 @@ void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates,
     const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", where};
     const TensorMap decoded = check_tile(map, tile, rank, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
-    if (*std::min_element(origin.begin(), origin.end()) < 0)  // found on an H100; a load may begin there
+    // Found on an H100. A load may begin anywhere.
+    if (*std::min_element(origin.begin(), origin.end()) < 0 || origin[0] * decoded.element_bytes % 16 != 0)
         fail(cudaErrorIllegalInstruction, where, [&] {
-            return fmt::format("negative coordinate: {} at ({})", operand.instruction,
-                               fmt::join(coordinates, coordinates + rank, ", "));
+            return fmt::format(
+                "wrong coordinates: {} at ({}): none may be negative, and the first one is a multiple of 16 bytes",
+                operand.instruction, fmt::join(coordinates, coordinates + rank, ", "));
         });
     add_store(operand, reduction, [=] { return read_tile(decoded, origin, static_cast<const char*>(tile), operand); });
     perturb();

@@ -64,7 +64,8 @@ __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, Bar
 
 // PTX ISA, "Data movement and conversion instructions: cp.async.bulk.tensor", shared to global; sm_90.
 // One thread, after fence_proxy_async() by those who wrote the tile, and a barrier.
-// Joins the thread's open group. What lies outside the tensor is not written, but no coordinate may be negative.
+// Joins the thread's open group. What lies outside the tensor is not written, but no coordinate may be
+// negative, and the first one is a multiple of 16 bytes.
 template <int rank>
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* tile, const int (&at)[rank],
                                           Where where = Where::current()) {

@@ -227,7 +227,8 @@ enum class TmaMisuse {
     no_wait,
     over_the_end,
     no_wait_for_load,
-    negative_store
+    negative_store,
+    odd_store
 };
 
 __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap no_map,
@@ -265,8 +266,9 @@ __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid
         return;
     }
     const int first_row = misuse == TmaMisuse::negative_store ? -8 : 0;
+    const int first_column = misuse == TmaMisuse::odd_store ? 4 : 0;
     lines[0] = __LINE__ + 1;
-    ptx::tma_store(map, tile, {0, first_row});
+    ptx::tma_store(map, tile, {first_column, first_row});
     if (misuse == TmaMisuse::no_commit) return;
     ptx::bulk_commit();
     if (misuse == TmaMisuse::no_wait) return;
@@ -284,7 +286,8 @@ TEST_CASE("failure: TMA") {
     fails(TmaMisuse::unaligned_tile, cudaErrorMisalignedAddress, "misaligned", "no multiple of 1024");
     fails(TmaMisuse::wrong_rank, cudaErrorIllegalInstruction, "wrong rank",
           "with 3 coordinates, for a tensor map of rank 2");
-    fails(TmaMisuse::negative_store, cudaErrorIllegalInstruction, "negative coordinate", "tma_store at (0, -8)");
+    fails(TmaMisuse::negative_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (0, -8)");
+    fails(TmaMisuse::odd_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (4, 0)");
     fails(TmaMisuse::no_map, cudaErrorIllegalInstruction, "no tensor map", "has not made");
     fails(TmaMisuse::no_proxy_fence, cudaErrorLaunchFailure, "missing fence",
           "which thread (7, 0, 0) has stored to with no fence_proxy_async() since");
