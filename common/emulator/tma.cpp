@@ -128,8 +128,12 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
                }});
 }
 
-/// Of a tile: its map and its place in shared memory, checked.
-TensorMap check_tile(const CUtensorMap* map, const void* tile, int rank, const Operand& operand) {
+enum class Direction { load, store };
+
+/// Of a tile: its map and its places in shared memory and in the tensor, checked. What is refused of coordinates was
+/// found on an H100, which answers with an illegal instruction.
+TensorMap check_tile(const CUtensorMap* map, const void* tile, const int* coordinates, int rank, Direction direction,
+                     const Operand& operand) {
     const TensorMap decoded = decode(*map, operand);
     if (decoded.rank != rank)
         fail(cudaErrorIllegalInstruction, operand.where, [&] {
@@ -143,6 +147,14 @@ TensorMap check_tile(const CUtensorMap* map, const void* tile, int rank, const O
                 "misaligned: {} of a tile at shared address {:#x}: no multiple of {}, where the pattern of its "
                 "swizzle begins",
                 operand.instruction, shared_address(tile), decoded.alignment());
+        });
+    const bool negative = direction == Direction::store && *std::min_element(coordinates, coordinates + rank) < 0;
+    if (negative || coordinates[0] * decoded.element_bytes % static_cast<int>(chunk_bytes) != 0)
+        fail(cudaErrorIllegalInstruction, operand.where, [&] {
+            return fmt::format(
+                "wrong coordinates: {} at ({}): {}", operand.instruction,
+                fmt::join(coordinates, coordinates + rank, ", "),
+                negative ? "a store may not begin before the tensor" : "the first one is no multiple of 16 bytes");
         });
     return decoded;
 }
@@ -196,7 +208,7 @@ void add_load(Block& block, const TensorMap& map, const Coordinates& origin, voi
 void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
               const Where& where) {
     const Operand operand{"tma_load", where};
-    const TensorMap decoded = check_tile(map, tile, rank, operand);
+    const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::load, operand);
     check_async_barrier(barrier, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
     if (counting) trace_load(decoded, origin, operand);
@@ -207,7 +219,7 @@ void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const 
 void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
                         unsigned blocks, const Where& where) {
     const Operand operand{"tma_load_multicast", where};
-    const TensorMap decoded = check_tile(map, tile, rank, operand);
+    const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::load, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
     if (counting) trace_load(decoded, origin, operand);
     for (unsigned i = 0; blocks >> i != 0; ++i) {
@@ -222,15 +234,8 @@ void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barri
 void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates, int rank, Reduction reduction,
                const Where& where) {
     const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", where};
-    const TensorMap decoded = check_tile(map, tile, rank, operand);
+    const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::store, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
-    // Found on an H100. A load may begin anywhere.
-    if (*std::min_element(origin.begin(), origin.end()) < 0 || origin[0] * decoded.element_bytes % 16 != 0)
-        fail(cudaErrorIllegalInstruction, where, [&] {
-            return fmt::format(
-                "wrong coordinates: {} at ({}): none may be negative, and the first one is a multiple of 16 bytes",
-                operand.instruction, fmt::join(coordinates, coordinates + rank, ", "));
-        });
     add_store(operand, reduction, [=] { return read_tile(decoded, origin, static_cast<const char*>(tile), operand); });
     perturb();
 }

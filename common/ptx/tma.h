@@ -14,7 +14,8 @@
 namespace flashladder::ptx {
 
 // PTX ISA, "Data movement and conversion instructions: cp.async.bulk.tensor", global to shared; sm_90.
-// One thread. Coordinates are those of the box's first element, the innermost first; they may be negative.
+// One thread. Coordinates are those of the box's first element, the innermost first, which is a multiple of 16 bytes; they
+// may be negative. What lies outside the tensor is filled with 0.
 // Nothing is ordered: who has waited for the phase of `barrier` sees the tile.
 template <int rank>
 __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, Barrier& barrier, const int (&at)[rank],

@@ -228,7 +228,8 @@ enum class TmaMisuse {
     over_the_end,
     no_wait_for_load,
     negative_store,
-    odd_store
+    odd_store,
+    odd_load
 };
 
 __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap no_map,
@@ -255,6 +256,10 @@ __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid
     if (misuse == TmaMisuse::no_map) {
         lines[0] = __LINE__ + 1;
         ptx::tma_load(tile, no_map, loaded, {0, 0});
+    }
+    if (misuse == TmaMisuse::odd_load) {
+        lines[0] = __LINE__ + 1;
+        ptx::tma_load(tile, map, loaded, {-1, 0});
     }
     if (misuse == TmaMisuse::over_the_end) {
         lines[0] = __LINE__ + 1;
@@ -286,8 +291,10 @@ TEST_CASE("failure: TMA") {
     fails(TmaMisuse::unaligned_tile, cudaErrorMisalignedAddress, "misaligned", "no multiple of 1024");
     fails(TmaMisuse::wrong_rank, cudaErrorIllegalInstruction, "wrong rank",
           "with 3 coordinates, for a tensor map of rank 2");
-    fails(TmaMisuse::negative_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (0, -8)");
-    fails(TmaMisuse::odd_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (4, 0)");
+    fails(TmaMisuse::negative_store, cudaErrorIllegalInstruction, "wrong coordinates",
+          "tma_store at (0, -8): a store may not begin before the tensor");
+    fails(TmaMisuse::odd_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (4, 0): the first one");
+    fails(TmaMisuse::odd_load, cudaErrorIllegalInstruction, "wrong coordinates", "tma_load at (-1, 0): the first one");
     fails(TmaMisuse::no_map, cudaErrorIllegalInstruction, "no tensor map", "has not made");
     fails(TmaMisuse::no_proxy_fence, cudaErrorLaunchFailure, "missing fence",
           "which thread (7, 0, 0) has stored to with no fence_proxy_async() since");
