@@ -239,6 +239,32 @@ TEST_CASE("counts: a warp of which some lanes have returned") {
     check_global(work.total.global_of(Access::write), 4, 400, 400, 13);
 }
 
+/// In each round a third of the lanes loads. What they do in different rounds is never one access.
+template <bool whole_block>
+__global__ void take_turns(const float* x, float* y, int rounds) {
+    float sum = 0;
+    for (int k = 0; k < rounds; ++k) {
+        if ((k + threadIdx.x) % 3 == 0) sum += x[k * 64 + threadIdx.x];
+        if constexpr (whole_block)
+            __syncthreads();
+        else
+            __syncwarp();
+    }
+    y[threadIdx.x] = sum;
+}
+
+TEST_CASE("counts: at a barrier, of the block or of the warp, lanes whose ways have parted are together again") {
+    const int rounds = 4 + int(test_seed() % 7);
+    const DeviceArray<float> x(std::vector<float>(64 * 10)), y(64);
+    for (const auto kernel : {take_turns<true>, take_turns<false>}) {
+        const LaunchWork work = count_launch([&] { launch_kernel(kernel, {1, 64}, x.data(), y.data(), rounds); });
+        std::uint64_t loads = 0;
+        for (int k = 0; k < rounds; ++k)
+            for (int i = 0; i < 64; ++i) loads += (k + i) % 3 == 0;
+        check_global(work.total.global_of(Access::read), 2 * unsigned(rounds), 4 * loads, 4 * loads, 8 * unsigned(rounds));
+    }
+}
+
 // ---- atomics, arithmetic, barriers
 
 __global__ void add_up(float* one, int* many) {

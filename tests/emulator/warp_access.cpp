@@ -5,8 +5,11 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 
 #include "harness/inputs.h"
+#include "test_seed.h"
 
 namespace flashladder {
 namespace {
@@ -30,6 +33,27 @@ TEST_CASE("counts: wavefronts and conflicts as an H100 has them, for several hun
         CAPTURE(pattern.dump());
         CHECK(result.needed + result.extra == pattern.at("wavefronts"));
         CHECK(result.extra == pattern.at("conflicts"));
+    }
+}
+
+TEST_CASE("counts: distinct bytes and sectors of any addresses, in any order") {
+    std::mt19937_64 random(test_seed());
+    for (int round = 0; round < 2000; ++round) {
+        const std::size_t bytes = 1 + random() % 16, alignment = random() % 2 ? bytes : 1, span = 1 + random() % 600;
+        emulator::WarpAccess access;
+        std::set<std::uintptr_t> touched, touched_sectors;
+        for (unsigned lane = 0; lane < 32; ++lane) {
+            if (random() % 4 == 0) continue;
+            const std::uintptr_t address = (4096 + random() % span) / alignment * alignment;
+            access.lanes |= 1u << lane;
+            access.address[lane] = address;
+            for (std::size_t i = 0; i < bytes; ++i) {
+                touched.insert(address + i);
+                touched_sectors.insert((address + i) / 32);
+            }
+        }
+        REQUIRE(emulator::distinct_bytes(access, bytes) == touched.size());
+        REQUIRE(emulator::sectors(access, bytes) == touched_sectors.size());
     }
 }
 

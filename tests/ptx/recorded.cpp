@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace flashladder {
 namespace {
@@ -25,7 +26,8 @@ std::string checksum(const void* data, std::size_t bytes) {
 const Json& expected() {
     static const Json file = [] {
         std::ifstream stream(FLASHLADDER_RESULTS "/ptx.json");
-        return stream ? Json::parse(stream).at("checksums") : Json();
+        if (!stream) throw std::runtime_error(FLASHLADDER_RESULTS "/ptx.json, the results of a GPU, cannot be read");
+        return Json::parse(stream).at("checksums");
     }();
     return file;
 }
@@ -54,7 +56,7 @@ void check_recorded(const std::string& name, const void* data, std::size_t bytes
     static Recorder recorder;
     const std::string found = checksum(data, bytes);
     recorder.checksums[name] = found;
-    if (expected().is_null()) return;
+    if (recorder.path) return;  // a new file is being made
     INFO(name);
     REQUIRE(expected().contains(name));
     CHECK(expected()[name] == found);
