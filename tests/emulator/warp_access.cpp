@@ -9,7 +9,7 @@
 #include <set>
 
 #include "harness/inputs.h"
-#include "test_seed.h"
+#include "../test_seed.h"
 
 namespace flashladder {
 namespace {
