@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -18,6 +19,12 @@ namespace {
 constexpr std::array lengths{1, 31, 32, 33, 100, 257, 1000};
 constexpr std::array counts{1, 3, 5};
 
+/// The dtypes that the stage supports, over and over.
+DType dtype_number(std::size_t i) {
+    const auto& dtypes = stage_under_test().supports.dtypes;
+    return dtypes[i % dtypes.size()];
+}
+
 /// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
 /// luck.
 AttentionShape with_enough_rows(AttentionShape shape) {
@@ -27,7 +34,7 @@ AttentionShape with_enough_rows(AttentionShape shape) {
     return shape;
 }
 
-/// Every pair of lengths, each with head dimensions, batches and heads such that all pairs of those occur too.
+/// Every pair of lengths, each with dtypes, head dimensions, batches and heads such that all pairs of those occur too.
 /// Large problems get one head: the emulator has to finish.
 std::vector<AttentionShape> shapes() {
     constexpr double most_scores = 200'000;
@@ -37,6 +44,7 @@ std::vector<AttentionShape> shapes() {
         for (std::size_t b = 0; b < lengths.size(); ++b) {
             AttentionShape s = shape_of(counts[(a + 2 * b) % 3], lengths[a], lengths[b], dims[(a + b) % dims.size()]);
             s.batch = counts[(2 * a + b) % 3];
+            s.dtype = dtype_number(a / 2 + b);
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.batch = 1;
             if (double(s.n_q) * s.n_k * s.batch * s.heads > most_scores) s.heads = s.kv_heads = 1;
             all.push_back(with_enough_rows(s));
@@ -64,13 +72,16 @@ TEST_CASE("agrees with the reference: a large common offset") {
 TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
     for (const int head_dim : stage_under_test().supports.head_dims) {
         if (head_dim > 64) continue;
-        const Inputs inputs = real_inputs(head_dim);
-        const Comparison result = check(stage_under_test(), inputs);
-        CHECK_MESSAGE(result.passed, result.describe(inputs.shape));
+        for (const DType dtype : stage_under_test().supports.dtypes) {
+            const Inputs inputs = real_inputs(head_dim, dtype);
+            const Comparison result = check(stage_under_test(), inputs);
+            CHECK_MESSAGE(result.passed, result.describe(inputs.shape));
+        }
     }
 }
 
-// Features that not every rung has. That a stage without one refuses it is checked further down.
+// Features that not every rung has. That a stage without one refuses it is checked further down. Head dimensions and
+// dtypes take turns in such a way that each of the other parameters meets all of both.
 
 void check_feature(const AttentionShape& asked, Values values, bool lse) {
     const AttentionShape shape = with_enough_rows(asked);
@@ -81,28 +92,37 @@ void check_feature(const AttentionShape& asked, Values values, bool lse) {
 }
 
 TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
-    for (const int head_dim : stage_under_test().supports.head_dims)
+    std::size_t turn = 0;
+    for (const int head_dim : stage_under_test().supports.head_dims) {
+        ++turn;
         for (const auto& [n_q, n_k] :
              {std::pair(1, 1), {64, 64}, {65, 65}, {200, 200}, {33, 257}, {257, 33}, {300, 1}, {1, 300}}) {
             AttentionShape shape = shape_of(2, n_q, n_k, head_dim);
+            shape.dtype = dtype_number(turn++);
             shape.causal = true;
             check_feature(shape, Values::normal, true);
             check_feature(shape, Values::growing_maximum, true);
         }
+    }
 }
 
 TEST_CASE("agrees with the reference: LSE") {
+    std::size_t turn = 0;
     for (const int head_dim : stage_under_test().supports.head_dims)
         for (const auto& [n_q, n_k] : {std::pair(1, 1), {31, 100}, {100, 257}}) {
-            check_feature(shape_of(3, n_q, n_k, head_dim), Values::normal, true);
-            check_feature(shape_of(3, n_q, n_k, head_dim), Values::peaky, true);
+            AttentionShape shape = shape_of(3, n_q, n_k, head_dim);
+            shape.dtype = dtype_number(turn++);
+            check_feature(shape, Values::normal, true);
+            check_feature(shape, Values::peaky, true);
         }
 }
 
 TEST_CASE("agrees with the reference: grouped queries") {
+    std::size_t turn = 0;
     for (const int head_dim : stage_under_test().supports.head_dims)
         for (const auto& [heads, kv_heads] : {std::pair(6, 3), {6, 2}, {5, 1}}) {
             AttentionShape shape = shape_of(heads, 70, 90, head_dim);
+            shape.dtype = dtype_number(turn++);
             shape.batch = 2;
             shape.kv_heads = kv_heads;
             check_feature(shape, Values::normal, false);
@@ -160,8 +180,9 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
         float lse = 0;
         check_refusal([&](auto& a) { a.lse = &lse; }, "lse");
     }
-    if (stage.supports.dtypes == std::vector{DType::f32})
-        check_refusal([](auto& a) { a.shape.dtype = DType::bf16; }, "bf16");
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        if (std::find(stage.supports.dtypes.begin(), stage.supports.dtypes.end(), dtype) == stage.supports.dtypes.end())
+            check_refusal([=](auto& a) { a.shape.dtype = dtype; }, to_string(dtype));
 }
 
 #ifdef FLASHLADDER_GPU
@@ -200,6 +221,7 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     shape.n_q = n_q;
     shape.n_k = n_k;
     shape.head_dim = head_dim;
+    shape.dtype = stage_under_test().supports.dtypes.front();
     return shape;
 }
 

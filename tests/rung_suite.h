@@ -11,7 +11,7 @@ namespace flashladder {
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
 
-/// A shape with this many heads in one batch.
+/// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 
 /// Cosine of the angle between row `row` of the output and of the reference, which holds all rows.

@@ -70,7 +70,13 @@ AttentionShape square(int n, int head_dim) {
     return s;
 }
 
-/// What docs/results/counts.json holds.
+/// The same problem in the first dtype that the stage supports.
+Problem in_dtype_of(const Stage& stage, Problem problem) {
+    problem.shape.dtype = stage.supports.dtypes.front();
+    return problem;
+}
+
+/// What docs/results/counts.json holds, but for the dtype.
 std::vector<Problem> problems() {
     std::vector<Problem> all;
     for (const int head_dim : {64, 128}) all.push_back({square(1024, head_dim)});
@@ -110,7 +116,7 @@ std::string source_line(const std::string& place) {
 }
 
 Table counts_table() {
-    return Table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
+    return Table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
                   "exp a score", "divisions a score"});
 }
 
@@ -120,6 +126,7 @@ std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& 
     const auto shared = total.all_shared();
     const double scores = double(shape.n_q) * shape.n_k;
     return {stage.name(),
+            to_string(shape.dtype),
             fmt::format("{}", shape.head_dim),
             readable_bytes(double(global.requested_bytes)),
             readable_bytes(double(counts.distinct_bytes())),
@@ -149,9 +156,10 @@ void print_kernels(const StageCounts& counts) {
 }
 
 void print_tensors(const StageCounts& counts, const AttentionShape& s) {
+    const double element = double(bytes_per_element(s.dtype));
     const std::map<std::string, double> sizes = {
-        {"Q", 4.0 * double(s.q_elements())},     {"K", 4.0 * double(s.kv_elements())},
-        {"V", 4.0 * double(s.kv_elements())},    {"O", 4.0 * double(s.q_elements())},
+        {"Q", element * double(s.q_elements())}, {"K", element * double(s.kv_elements())},
+        {"V", element * double(s.kv_elements())}, {"O", element * double(s.q_elements())},
         {"lse", 4.0 * double(s.lse_elements())}, {"scratch", double(counts.peak_scratch_bytes)}};
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
     for (const auto& [name, work] : counts.tensors) {
@@ -215,8 +223,8 @@ void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
 
 void print_counted_work(nlohmann::json& results) {
     Table table = counts_table();
-    const Problem problem{square(256, 64)};
     for (const Stage& stage : stages()) {
+        const Problem problem = in_dtype_of(stage, {square(256, 64)});
         const StageCounts counts = count(stage, problem, 1);
         results["rows"].push_back(row_of(stage, problem, counts));
         table.add(counts_cells(stage, problem.shape, counts));
@@ -227,12 +235,13 @@ void print_counted_work(nlohmann::json& results) {
 int count_rungs(const CountOptions& options) {
     nlohmann::json results = new_results();
     Table table = counts_table();
-    for (const Problem& problem : problems())
+    for (const Problem& in_f32 : problems())
         for (const Stage& stage : stages()) {
+            const Problem problem = in_dtype_of(stage, in_f32);
             if (!wanted(stage, problem)) continue;
             const StageCounts counts = count(stage, problem, 1);
             results["rows"].push_back(row_of(stage, problem, counts));
-            const bool shown = problem.shape == square(1024, problem.shape.head_dim) &&
+            const bool shown = in_f32.shape == square(1024, problem.shape.head_dim) &&
                                problem.shared_bytes == emulator::settings().shared_bytes_per_block;
             if (shown) table.add(counts_cells(stage, problem.shape, counts));
         }
@@ -243,13 +252,13 @@ int count_rungs(const CountOptions& options) {
                    fresh ? "is what is counted now" : "is stale: ./ladder count --json " + options.check);
         return fresh ? 0 : 1;
     }
-    fmt::print("Counted work of one head, N = 1024, f32, not causal.\n\n{}", table.plain());
+    fmt::print("Counted work of one head, N = 1024, not causal.\n\n{}", table.plain());
     return 0;
 }
 
 int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     const Stage& stage = find_stage(chapter.name);
-    Problem problem{options.shape, options.lse};
+    Problem problem = in_dtype_of(stage, {options.shape, options.lse});
     if (options.shared_bytes > 0) problem.shared_bytes = options.shared_bytes;
     emulator::reseed(options.seed);
     const StageCounts counts = count(stage, problem, options.seed);

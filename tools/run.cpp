@@ -37,37 +37,42 @@ struct Check {
     Judge judge = Judge::both_rules;
 };
 
-std::vector<Check> checks(std::uint64_t seed) {
+/// The dtype that a stage is shown with: the first that it supports.
+DType dtype_of(const Stage& stage) { return stage.supports.dtypes.front(); }
+
+std::vector<Check> checks(std::uint64_t seed, DType dtype) {
     AttentionShape square, ragged;
+    square.dtype = ragged.dtype = dtype;
     square.heads = square.kv_heads = 2;
     square.n_q = square.n_k = 256;
     ragged.batch = 3;
     ragged.n_q = 33;
     ragged.n_k = 257;
-    return {{"real text, N 137, d 32", real_inputs(32)},
-            {"real text, padded to d 64", real_inputs(64)},
+    return {{"real text, N 137, d 32", real_inputs(32, dtype)},
+            {"real text, padded to d 64", real_inputs(64, dtype)},
             {"random, N 256, d 64", make_inputs(square, Values::normal, seed)},
             {"peaky, N 33 x 257, d 64", make_inputs(ragged, Values::peaky, seed)}};
 }
 
 /// The stages that agree with the reference everywhere, and the table of how well.
 int check_all(const RunOptions& options, nlohmann::json& results) {
-    Table table({"rung", "input", "error", "worst row", "allowed", "", "time"});
+    Table table({"rung", "dtype", "input", "error", "worst row", "allowed", "", "time"});
     std::string complaints;
     for (const Stage& stage : stages()) {
-        for (const Check& check : checks(options.seed)) {
+        const std::string dtype = to_string(dtype_of(stage));
+        for (const Check& check : checks(options.seed, dtype_of(stage))) {
             if (!why_unsupported(stage.supports, check.inputs.shape).empty()) continue;
             progress(fmt::format("{}: {}", stage.name(), check.name));
             const auto start = std::chrono::steady_clock::now();
             try {
                 const Comparison c = flashladder::check(stage, check.inputs, check.judge);
-                table.add({stage.name(), check.name, fmt::format("{:.1e}", c.error), fmt::format("{:.1e}", c.worst_row),
-                           fmt::format("{:.1e}", c.allowed_worst_row), c.passed ? "ok" : "WRONG",
-                           seconds_since(start)});
+                table.add({stage.name(), dtype, check.name, fmt::format("{:.1e}", c.error),
+                           fmt::format("{:.1e}", c.worst_row), fmt::format("{:.1e}", c.allowed_worst_row),
+                           c.passed ? "ok" : "WRONG", seconds_since(start)});
                 results["rows"].push_back(result_row(stage, check.inputs.shape, c, nullptr));
                 if (!c.passed) complaints += fmt::format("{}: {}\n", stage.name(), c.describe(check.inputs.shape));
             } catch (const CudaError& error) {
-                table.add({stage.name(), check.name, "", "", "", "FAILED", seconds_since(start)});
+                table.add({stage.name(), dtype, check.name, "", "", "", "FAILED", seconds_since(start)});
                 complaints += fmt::format("{}: {}\n", stage.name(), error.what());
             }
         }
@@ -77,10 +82,10 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
     return complaints.empty() ? 0 : 1;
 }
 
-/// Some stages on one problem. `set` names the table that the rows are for.
+/// Some stages on one problem, each in the first dtype that it supports. `set` names the table that the rows are for.
 struct TimedProblem {
     std::string set;
-    AttentionShape shape;
+    AttentionShape shape;  // but for its dtype
     std::string lowest_stage;  // of those that take part
 };
 
@@ -114,40 +119,57 @@ std::vector<TimedProblem> timed_problems() {
     return all;
 }
 
+/// Times the stages that take part and whose dtype is that of the shape, and checks what they computed. `ms_below` is
+/// the time of the rung below, 0 if there is none.
+void time_in_one_dtype(const std::string& set, const AttentionShape& shape, const std::string& lowest_stage,
+                       double& ms_below, Table& table, nlohmann::json& results) {
+    std::vector<const Stage*> able;
+    for (const Stage& stage : stages())
+        if (stage.name() >= lowest_stage && dtype_of(stage) == shape.dtype &&
+            why_unsupported(stage.supports, shape).empty())
+            able.push_back(&stage);
+    if (able.empty()) return;
+    progress(fmt::format("timing {}", to_string(shape)));
+    const std::vector<Timing> timings = time_stages(able, shape);
+    const Inputs inputs = make_inputs(shape, Values::normal, 1);
+    // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
+    auto rows = rows_to_check(shape, 1);
+    std::vector<std::size_t> sampled;
+    for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256))
+        sampled.push_back(rows[i]);
+    const AttentionRows reference = reference_attention(inputs, sampled),
+                        standard = standard_attention(inputs, sampled);
+    for (std::size_t s = 0; s < able.size(); ++s) {
+        const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
+        if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
+        const Timing& t = timings[s];
+        const auto number = [](int n) { return fmt::format("{}", n); };
+        table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
+                   fmt::format("{}{}", shape.causal ? "causal " : "",
+                               shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
+                   able[s]->name(), to_string(shape.dtype), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min),
+                   fmt::format("{:.3f}", t.ms_max), fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
+                   ms_below > 0 ? fmt::format("{:.2f}x", ms_below / t.ms) : ""});
+        results["rows"].push_back(result_row(*able[s], shape, c, &t));
+        results["rows"].back()["set"] = set;
+        ms_below = t.ms;
+    }
+}
+
 [[maybe_unused]] void time_all(nlohmann::json& results) {
-    Table table({"table", "B", "H", "N", "d", "", "rung", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
-    for (const auto& [set, shape, lowest_stage] : timed_problems()) {
-        std::vector<const Stage*> able;
-        for (const Stage& stage : stages())
-            if (stage.name() >= lowest_stage && why_unsupported(stage.supports, shape).empty()) able.push_back(&stage);
-        progress(fmt::format("timing {}", to_string(shape)));
-        const std::vector<Timing> timings = time_stages(able, shape);
-        const Inputs inputs = make_inputs(shape, Values::normal, 1);
-        // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
-        auto rows = rows_to_check(shape, 1);
-        std::vector<std::size_t> sampled;
-        for (std::size_t i = 0; i < rows.size(); i += std::max<std::size_t>(1, rows.size() / 256))
-            sampled.push_back(rows[i]);
-        const AttentionRows reference = reference_attention(inputs, sampled),
-                            standard = standard_attention(inputs, sampled);
-        for (std::size_t s = 0; s < able.size(); ++s) {
-            const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
-            if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
-            const Timing& t = timings[s];
-            const auto number = [](int n) { return fmt::format("{}", n); };
-            table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
-                       fmt::format("{}{}", shape.causal ? "causal " : "",
-                                   shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
-                       able[s]->name(), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min),
-                       fmt::format("{:.3f}", t.ms_max), fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
-                       s == 0 ? "" : fmt::format("{:.2f}x", timings[s - 1].ms / t.ms)});
-            results["rows"].push_back(result_row(*able[s], shape, c, &t));
-            results["rows"].back()["set"] = set;
+    Table table(
+        {"table", "B", "H", "N", "d", "", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
+    for (const auto& [set, problem, lowest_stage] : timed_problems()) {
+        double ms_below = 0;
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+            AttentionShape shape = problem;
+            shape.dtype = dtype;
+            time_in_one_dtype(set, shape, lowest_stage, ms_below, table, results);
         }
     }
     note_gpu_state(results);
     progress("");
-    fmt::print("\nf32; medians, the rungs taking turns\n\n{}", table.plain());
+    fmt::print("\nmedians, the rungs of a dtype taking turns\n\n{}", table.plain());
 }
 
 }  // namespace
@@ -170,11 +192,13 @@ int run_ladder(const RunOptions& options) {
     return status;
 }
 
-int launch_rung(const Chapter& chapter, const AttentionShape& shape, std::uint64_t seed) {
+int launch_rung(const Chapter& chapter, AttentionShape shape, std::uint64_t seed) {
+    const Stage& stage = find_stage(chapter.name);
+    shape.dtype = dtype_of(stage);
 #ifndef FLASHLADDER_GPU
     emulator::reseed(seed);
 #endif
-    const Comparison result = check(find_stage(chapter.name), make_inputs(shape, Values::normal, seed));
+    const Comparison result = check(stage, make_inputs(shape, Values::normal, seed));
     fmt::print("{}, {}: error {:.1e}\n", chapter.name, to_string(shape), result.error);
     if (!result.passed) fmt::print("{}\n", result.describe(shape));
     return result.passed ? 0 : 1;

@@ -18,7 +18,8 @@ struct RunOptions {
 /// Prints the ladder table. Returns the exit status: 1 if a rung disagrees with the reference or fails.
 int run_ladder(const RunOptions& options);
 
-/// Runs one rung once on random inputs and compares it with the reference. Returns the exit status.
-int launch_rung(const Chapter& chapter, const AttentionShape& shape, std::uint64_t seed);
+/// Runs one rung once on random inputs, of the first dtype that it supports, and compares it with the reference. Returns
+/// the exit status.
+int launch_rung(const Chapter& chapter, AttentionShape shape, std::uint64_t seed);
 
 }  // namespace flashladder

@@ -8,7 +8,7 @@
 namespace flashladder {
 namespace {
 
-constexpr double float_bytes = 4;
+constexpr double float_bytes = 4, half_bytes = 2;  // of an element, f32 and 16 bits
 
 /// One head of a problem, in the letters of the papers.
 struct Head {
@@ -67,21 +67,44 @@ ClosedForm tiled_flash(const Head& h) {
     return {float_bytes * (Q + K_and_V + O + l_and_m), float_bytes * distinct, exponentials, T_c * N_q * threads_a_row};
 }
 
+/// What blocks of queries look at that walk over the keys.
+struct Walk {
+    double tiles = 0, keys = 0, most_keys = 0;  // of all blocks of queries, and of the one that sees most
+};
+
+Walk walk_over_keys(const Head& h, double B_r, double B_c) {
+    Walk walk;
+    for (double i = 0; i < h.N_q; i += B_r) {
+        const double end = h.causal ? std::clamp(i + B_r + h.N_k - h.N_q, 0.0, h.N_k) : h.N_k;
+        const double loaded = std::min(h.N_k, B_c * blocks(end, B_c));
+        walk.tiles += blocks(end, B_c);
+        walk.keys += loaded;
+        walk.most_keys = std::max(walk.most_keys, loaded);
+    }
+    return walk;
+}
+
 ClosedForm swapped_flash(const Head& h) {
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
     const double B_c = d == 64 ? 64 : 32;
-    double tiles = 0, keys = 0, most_keys = 0;  // of all blocks of queries, and of the one that sees most
-    for (double i = 0; i < N_q; i += B_r) {
-        const double end = causal ? std::clamp(i + B_r + N_k - N_q, 0.0, N_k) : N_k;
-        const double loaded = std::min(N_k, B_c * blocks(end, B_c));
-        tiles += blocks(end, B_c);
-        keys += loaded;
-        most_keys = std::max(most_keys, loaded);
-    }
+    const auto [tiles, keys, most_keys] = walk_over_keys(h, B_r, B_c);
     const double rows_with_keys = causal ? std::min(N_q, N_k) : N_q;
     const double Q_and_O = 2 * N_q * d, LSE = lse ? N_q : 0;
     return {float_bytes * (Q_and_O + 2 * keys * d + LSE), float_bytes * (Q_and_O + 2 * most_keys * d / group + LSE),
             tiles * (B_r * B_c + B_r * threads_a_row), rows_with_keys * threads_a_row};
+}
+
+ClosedForm tensor_core_flash(const Head& h) {
+    constexpr double B_r = 32, lanes_a_row = 4;
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double B_c = d == 64 ? 32 : 16;
+    const auto [tiles, keys, most_keys] = walk_over_keys(h, B_r, B_c);
+    // Rows past the end are computed too, as queries that are 0.
+    const double rows_without_keys = causal ? std::max(0.0, N_q - N_k) : 0;
+    const double rows_with_keys = B_r * blocks(N_q, B_r) - rows_without_keys;
+    const double Q_and_O = 2 * N_q * d, LSE = float_bytes * (lse ? N_q : 0);
+    return {half_bytes * (Q_and_O + 2 * keys * d) + LSE, half_bytes * (Q_and_O + 2 * most_keys * d / group) + LSE,
+            tiles * B_r * (B_c + lanes_a_row), rows_with_keys * lanes_a_row};
 }
 
 }  // namespace
@@ -93,6 +116,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"01-minimal-flash", minimal_flash},
         {"02-shared-memory-tiling", tiled_flash},
         {"03-row-swapped-loops", swapped_flash},
+        {"04-tensor-cores", tensor_core_flash},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;

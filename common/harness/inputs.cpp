@@ -41,6 +41,11 @@ private:
     bool spare_ready_ = false;
 };
 
+void round_inputs(Inputs& in) {
+    for (auto* tensor : {&in.Q, &in.K, &in.V})
+        for (float& x : *tensor) x = round_to(in.shape.dtype, x);
+}
+
 bool is_root(const std::filesystem::path& folder) {
     return std::filesystem::exists(folder / "CMakePresets.json") && std::filesystem::is_directory(folder / "solutions");
 }
@@ -89,12 +94,11 @@ Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t see
                 if (r % n_k + 32 < n_k) std::fill_n(in.V.begin() + static_cast<std::ptrdiff_t>(r * d), d, 0.0f);
             break;
     }
-    for (auto* tensor : {&in.Q, &in.K, &in.V})
-        for (float& x : *tensor) x = round_to(shape.dtype, x);
+    round_inputs(in);
     return in;
 }
 
-Inputs real_inputs(int head_dim) {
+Inputs real_inputs(int head_dim, DType dtype) {
     const std::string path = project_root() + "/tests/fixtures/minilm.safetensors";
     const auto fail = [&](const std::string& why) { return std::runtime_error(fmt::format("{}: {}", path, why)); };
     std::ifstream file(path, std::ios::binary);
@@ -114,7 +118,7 @@ Inputs real_inputs(int head_dim) {
         const std::vector<std::uint64_t> range = entry.at("data_offsets");
         if (dims.size() != 4 || entry.at("dtype") != "F32" || dims[3] > head_dim)
             throw fail("is not what was expected");
-        in.shape = {dims[0], dims[1], dims[1], dims[2], dims[2], head_dim, false, DType::f32};
+        in.shape = {dims[0], dims[1], dims[1], dims[2], dims[2], head_dim, false, dtype};
         in.scale = static_cast<float>(1 / std::sqrt(double(dims[3])));
         std::vector<float> values((range.at(1) - range.at(0)) / sizeof(float));
         file.seekg(static_cast<std::streamoff>(sizeof header_bytes + header_bytes + range[0]));
@@ -129,6 +133,7 @@ Inputs real_inputs(int head_dim) {
     in.Q = load("Q");
     in.K = load("K");
     in.V = load("V");
+    round_inputs(in);
     return in;
 }
 

@@ -24,8 +24,9 @@ const char* to_string(Values values);
 Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed);
 
 /// Q, K, V of a layer of a real transformer over a real paragraph: batch 1, heads 12, d 32; zero-padded to a larger
-/// head_dim, which changes no score, if asked for. Throws std::runtime_error if the fixture cannot be read.
-Inputs real_inputs(int head_dim = 32);
+/// head_dim, which changes no score, if asked for; rounded to the dtype. Throws std::runtime_error if the fixture cannot
+/// be read.
+Inputs real_inputs(int head_dim = 32, DType dtype = DType::f32);
 
 /// The folder of the project: with CMakePresets.json and solutions/, above the running program or the working
 /// directory.

@@ -1,0 +1,260 @@
+// Rung 04: tensor cores. One instruction of a warp multiplies 16 x 16 by 16 x 8; no thread multiplies floats for a product.
+//
+// Idea      ldmatrix brings 8 x 8 matrices from shared memory in the layout that mma takes. S and O stay in the layout that
+//           mma gives: the softmax works there, and P, cut to 16 bits, is there already what the next mma takes as A.
+// Saves     2048 multiply-adds an instruction instead of 32, half the bytes, and P's way through shared memory.
+// Costs     rows of a tile lie a multiple of 128 bytes apart: the 8 rows of an 8 x 8 matrix meet in the same banks (rung 06).
+// A block   is one warp: how several share a block is rung 05. It has 32 queries, two tiles of 16, so that what it reads of
+//           K_j and V_j serves two mma; four tiles do not fit into 255 registers.
+// Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
+#include "harness/stage.h"
+#include "launch.h"
+#include "ptx/ldmatrix.h"
+#include "ptx/mma.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int warp = 32;             // threads of a block
+constexpr int k = 16;                // of mma m16n8k16: columns of A; its rows too
+constexpr int n = 8;                 // columns of B and of the accumulator
+constexpr int tiles = 2;             // of 16 queries, that the warp owns
+constexpr int B_r = tiles * k;       // 32 queries
+constexpr int width = 8;             // elements in 16 bytes, a row of an 8 x 8 matrix
+
+/// Keys of a block: at d = 128, O and Q take 192 registers and leave room for 16 columns of S.
+__host__ __device__ constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16; }
+
+// clang-format off
+// What lane l = 4 g + t holds of the 16 x 8 floats of an accumulator c, and of the 16 x 16 elements of A:
+//
+//  column  0 1     2 3     4 5     6 7              0 1   2 3   4 5   6 7     8 9  10 11 12 13 14 15
+//        +-------+-------+-------+-------+        +-----+-----+-----+-----++-----+-----+-----+-----+
+//  row g | t = 0 | t = 1 | t = 2 | t = 3 | c[0 1] | t=0 | t=1 | t=2 | t=3 || t=0 | t=1 | t=2 | t=3 |  a[0] | a[2]
+//        +-------+-------+-------+-------+        +-----+-----+-----+-----++-----+-----+-----+-----+
+//  g + 8 | t = 0 | t = 1 | t = 2 | t = 3 | c[2 3] | t=0 | t=1 | t=2 | t=3 || t=0 | t=1 | t=2 | t=3 |  a[1] | a[3]
+//        +-------+-------+-------+-------+        +-----+-----+-----+-----++-----+-----+-----+-----+
+//
+// An a[] is two elements, the left one low. Two accumulators side by side are an A: each lane has the same places of both.
+// B (16 x 8): b[0] is rows 2 t and 2 t + 1 of column g, b[1] rows 2 t + 8 and 2 t + 9.
+// clang-format on
+template <int columns> using Accumulators = float[tiles][columns / n][4];
+template <int columns> using Fragments = std::uint32_t[tiles][columns / k][4];  // of A
+
+/// Two floats as the two elements of a register.
+template <class Element>
+__device__ std::uint32_t pack(float low, float high) {
+    const Element pair[2] = {Element(low), Element(high)};
+    std::uint32_t bits;
+    memcpy(&bits, pair, sizeof bits);
+    return bits;
+}
+
+/// Maximum and sum over the quad, the four lanes 4 g to 4 g + 3, that shares a row.
+__device__ float row_max(float x) {
+    // EXERCISE 4.1 x is the largest of this lane's columns. Make it the largest of the row, in all four lanes.
+    // STARTER
+    for (int lanes = 1; lanes < 4; lanes *= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
+    // END 4.1
+    return x;
+}
+__device__ float row_sum(float x) {
+    for (int lanes = 1; lanes < 4; lanes *= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+    return x;
+}
+
+/// Rows of d elements into a tile, neighbouring lanes 16 bytes apart; rows past the end become 0.
+template <int d, class Element>
+__device__ void load_tile(Element* tile_smem, const Element* tensor, int first_row, int tile_rows, int N) {
+#pragma unroll
+    for (int e = threadIdx.x; e < tile_rows * d / width; e += warp) {
+        const int r = e / (d / width), x = e % (d / width) * width;
+        uint4 values{0, 0, 0, 0};
+        if (first_row + r < N) values = *reinterpret_cast<const uint4*>(tensor + std::size_t(first_row + r) * d + x);
+        *reinterpret_cast<uint4*>(tile_smem + r * d + x) = values;
+    }
+}
+/// And back, without the rows past the end.
+template <int d, class Element>
+__device__ void store_tile(Element* tensor, const Element* tile_smem, int first_row, int tile_rows, int N) {
+    for (int e = threadIdx.x; e < tile_rows * d / width; e += warp) {
+        const int r = e / (d / width), x = e % (d / width) * width;
+        if (first_row + r >= N) continue;
+        const uint4 values = *reinterpret_cast<const uint4*>(tile_smem + r * d + x);
+        *reinterpret_cast<uint4*>(tensor + std::size_t(first_row + r) * d + x) = values;
+    }
+}
+
+/// S = Q_i K_j^T. A row of K_j is a column of B. Of it, b[0] takes two neighbours: what ldmatrix gives.
+template <class Element, int d, int B_c>
+__device__ void multiply_scores(Accumulators<B_c>& S_reg, const Fragments<d>& Q_reg, const Element* K_smem) {
+    const int lane = threadIdx.x;
+    // EXERCISE 4.2 Lanes 8 i to 8 i + 7 point to the eight rows of matrix i. Matrices 0 and 1 are to be b[0] and b[1] of
+    // keys 0 to 7, their columns 0 to 7 and 8 to 15; matrices 2 and 3 those of keys 8 to 15. To which key and which
+    // column does this lane point? The starter has the order of A, which is not that of B.
+    // STARTER const int key = lane % 16, column = lane / 16 * 8;
+    const int key = lane / 16 * 8 + lane % 8, column = lane / 8 % 2 * 8;
+    // END 4.2
+#pragma unroll
+    for (int x = 0; x < d; x += k)
+#pragma unroll
+        for (int c = 0; c < B_c; c += 2 * n) {
+            std::uint32_t K_reg[4];
+            ptx::ldmatrix(K_reg, K_smem + (c + key) * d + x + column);
+#pragma unroll
+            for (int r = 0; r < tiles; ++r) {
+                ptx::mma_m16n8k16<Element>(S_reg[r][c / n], Q_reg[r][x / k], {K_reg[0], K_reg[1]});
+                ptx::mma_m16n8k16<Element>(S_reg[r][c / n + 1], Q_reg[r][x / k], {K_reg[2], K_reg[3]});
+            }
+        }
+}
+
+/// The online softmax of rung 03 on one row of a lane, h = 0: row g, c[0] and c[1] of each accumulator; h = 1: row g + 8,
+/// c[2] and c[3]. Columns from `seen` on are hidden.
+template <int d, int B_c>
+__device__ void softmax_row(float (&S_reg)[B_c / n][4], float (&O_reg)[d / n][4], float& m, float& l, int h, bool hides,
+                            int seen, float scale) {
+    const int t = threadIdx.x % 4;
+    float m_new = m, l_ij = 0;
+#pragma unroll
+    for (int c = 0; c < B_c / n * 2; ++c) {  // this lane's columns: 2 t and 2 t + 1 of every 8
+        float& s = S_reg[c / 2][2 * h + c % 2];
+        s = hides && c / 2 * n + 2 * t + c % 2 >= seen ? -INFINITY : scale * s;
+        m_new = fmaxf(m_new, s);
+    }
+    m_new = row_max(m_new);
+    const float reference = m_new == -INFINITY ? 0 : m_new;  // a query that has seen no key yet: P = exp(-inf) = 0
+#pragma unroll
+    for (int c = 0; c < B_c / n * 2; ++c) {
+        float& p = S_reg[c / 2][2 * h + c % 2];
+        p = expf(p - reference);
+        l_ij += p;
+    }
+    const float rescale = expf(m - reference);
+    l = rescale * l + l_ij;  // of this lane's columns; the quad adds up at the end
+#pragma unroll
+    for (int x = 0; x < d / n * 2; ++x) O_reg[x / 2][2 * h + x % 2] *= rescale;
+    m = m_new;
+}
+
+/// O += P V_j. A row of V_j is a row of B, but b[0] takes two neighbours of a column: ldmatrix_trans.
+template <class Element, int d, int B_c>
+__device__ void add_weighted_values(Accumulators<d>& O_reg, const Accumulators<B_c>& P_reg, const Element* V_smem) {
+    const int key = threadIdx.x % 16, column = threadIdx.x / 16 * 8;  // matrices: keys 0 to 7, 8 to 15, then 8 columns on
+#pragma unroll
+    for (int c = 0; c < B_c; c += k) {
+        std::uint32_t a[tiles][4];
+#pragma unroll
+        for (int r = 0; r < tiles; ++r) {
+            const auto &left = P_reg[r][c / n], &right = P_reg[r][c / n + 1];  // 8 columns each
+            // EXERCISE 4.3 Which two floats become a[0], a[1], a[2] and a[3]? The drawing above says it.
+            // STARTER a[r][0] = pack<Element>(left[0], left[1]), a[r][1] = pack<Element>(right[0], right[1]);
+            // STARTER a[r][2] = pack<Element>(left[2], left[3]), a[r][3] = pack<Element>(right[2], right[3]);
+            a[r][0] = pack<Element>(left[0], left[1]), a[r][1] = pack<Element>(left[2], left[3]);
+            a[r][2] = pack<Element>(right[0], right[1]), a[r][3] = pack<Element>(right[2], right[3]);
+            // END 4.3
+        }
+#pragma unroll
+        for (int x = 0; x < d; x += 2 * n) {
+            std::uint32_t V_reg[4];
+            ptx::ldmatrix_trans(V_reg, V_smem + (c + key) * d + x + column);
+#pragma unroll
+            for (int r = 0; r < tiles; ++r) {
+                ptx::mma_m16n8k16<Element>(O_reg[r][x / n], a[r], {V_reg[0], V_reg[1]});
+                ptx::mma_m16n8k16<Element>(O_reg[r][x / n + 1], a[r], {V_reg[2], V_reg[3]});
+            }
+        }
+    }
+}
+
+/// Block (i, h, b), one warp, owns 32 queries of one head.
+template <class Element, int d, bool causal>
+__global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, const Element* K, const Element* V, Element* O,
+                                                          float* lse, int N_q, int N_k, int group, float scale) {
+    constexpr int B_c = keys_a_block(d);
+    auto* Q_smem = dynamic_shared<Element>();  // (B_r, d); O at the end
+    Element* K_smem = Q_smem + B_r * d;        // (B_c, d)
+    Element* V_smem = K_smem + B_c * d;        // (B_c, d)
+    const std::size_t head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group;
+    Q += head * N_q * d, O += head * N_q * d;
+    K += kv_head * N_k * d, V += kv_head * N_k * d;
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const int i = blockIdx.x * B_r, diagonal = N_k - N_q;
+    const int end = causal ? min(N_k, i + B_r + diagonal) : N_k;
+
+    load_tile<d>(Q_smem, Q, i, B_r, N_q);
+    __syncwarp();
+    Fragments<d> Q_reg;  // matrices 0, 1: rows 0 to 7, 8 to 15 of 8 columns; matrices 2, 3: 8 columns further
+#pragma unroll
+    for (int x = 0; x < d; x += k)
+        for (int r = 0; r < tiles; ++r) ptx::ldmatrix(Q_reg[r][x / k], Q_smem + (r * k + lane % 16) * d + x + lane / 16 * 8);
+    Accumulators<d> O_reg = {};
+    float m[tiles * 2], l[tiles * 2] = {};  // of rows g, g + 8, g + 16, g + 24
+    for (float& row : m) row = -INFINITY;
+
+    for (int j = 0; j < end; j += B_c) {
+        load_tile<d>(K_smem, K, j, B_c, N_k);
+        load_tile<d>(V_smem, V, j, B_c, N_k);
+        __syncwarp();  // the tiles are there
+        Accumulators<B_c> S_reg = {};
+        multiply_scores<Element, d, B_c>(S_reg, Q_reg, K_smem);
+        const bool hides = j + B_c > N_k || (causal && j + B_c - 1 > i + diagonal);
+#pragma unroll
+        for (int r = 0; r < tiles * 2; ++r) {
+            const int seen = causal ? min(N_k, i + r * 8 + g + diagonal + 1) : N_k;  // keys that this query sees
+            softmax_row<d, B_c>(S_reg[r / 2], O_reg[r / 2], m[r], l[r], r % 2, hides, seen - j, scale);
+        }
+        add_weighted_values<Element, d, B_c>(O_reg, S_reg, V_smem);
+        __syncwarp();  // K_j and V_j are about to be overwritten
+    }
+
+    Element* O_smem = Q_smem;  // so that O leaves in whole rows
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < tiles * 2; ++r) {
+        const float l_row = row_sum(l[r]), inverse = l_row > 0 ? 1 / l_row : 0;
+        const int row = r * 8 + g;
+#pragma unroll
+        for (int x = 0; x < d / n; ++x) {
+            auto* O_pair = reinterpret_cast<std::uint32_t*>(O_smem + row * d + x * n + 2 * t);
+            *O_pair = pack<Element>(inverse * O_reg[r / 2][x][r % 2 * 2], inverse * O_reg[r / 2][x][r % 2 * 2 + 1]);
+        }
+        if (lse && t == 0 && i + row < N_q) lse[head * N_q + i + row] = l_row > 0 ? m[r] + logf(l_row) : -INFINITY;
+    }
+    __syncwarp();  // a row that a lane stores was written by others
+    store_tile<d>(O, O_smem, i, B_r, N_q);
+}
+
+template <class Element, int d, bool causal>
+void launch_tensor_cores(const ForwardArgs& args) {
+    const AttentionShape& s = args.shape;
+    const dim3 grid((s.n_q + B_r - 1) / B_r, s.heads, s.batch);
+    const std::size_t shared_bytes = sizeof(Element) * d * (B_r + 2 * keys_a_block(d));  // Q_i, K_j, V_j
+    launch_kernel(tensor_core_flash<Element, d, causal>, {grid, warp, shared_bytes, args.stream},
+                  static_cast<const Element*>(args.Q), static_cast<const Element*>(args.K), static_cast<const Element*>(args.V),
+                  static_cast<Element*>(args.O), args.lse, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
+}
+
+template <class Element>
+void launch_element(const ForwardArgs& args) {
+    if (args.shape.head_dim == 64)
+        args.shape.causal ? launch_tensor_cores<Element, 64, true>(args) : launch_tensor_cores<Element, 64, false>(args);
+    else
+        args.shape.causal ? launch_tensor_cores<Element, 128, true>(args) : launch_tensor_cores<Element, 128, false>(args);
+}
+
+const Support supports{.stage = "04-tensor-cores", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16}, .causal = true,
+                       .lse = true, .grouped_query = true};
+
+std::size_t scratch_bytes(const AttentionShape&) { return 0; }
+
+void launch(const ForwardArgs& args) {
+    require_supported(supports, args);
+    args.shape.dtype == DType::bf16 ? launch_element<__nv_bfloat16>(args) : launch_element<__half>(args);
+}
+
+const Registration registration({supports, launch, scratch_bytes});
+
+}  // namespace
+}  // namespace flashladder
