@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -38,7 +39,16 @@ std::string caption(const nlohmann::json& r, const std::string& what) {
         r.at("commit").get<std::string>(), r.at("date").get<std::string>(), r.at("clocks").at("sm").get<std::string>(),
         r.at("clocks").at("sm_max").get<std::string>(), what);
 }
-const std::string on_the_grid = "16384 tokens, heads = 2048 / d, f32, not causal";
+const std::string on_the_grid = "16384 tokens, heads = 2048 / d";
+
+/// "f32", or "bf16, the rung below f32" where two rungs are compared that have not the same.
+std::string dtypes(const std::string& own, const std::string& below) {
+    return below.empty() || own == below ? own : fmt::format("{}, the rung below {}", own, below);
+}
+
+std::string no_rows(const std::string& file, const Arguments& arguments) {
+    return fmt::format("({} has no rows of rung {} yet.)\n", file, arguments.at("rung"));
+}
 
 std::string counts_caption(const nlohmann::json& r, const std::string& what) {
     return fmt::format("{}; counted by the emulator, commit {}, {}.\n", what, r.at("commit").get<std::string>(),
@@ -50,41 +60,50 @@ bool timed(const nlohmann::json& row, const std::string& set) { return row.conta
 
 /// README's table: each rung at N = 4096, and how much faster it is than the rung below.
 std::string ladder_table(const nlohmann::json& r, const Arguments&) {
-    Table table({"rung", "d", "ms", "TFLOP/s", "vs the rung below", "memory beyond inputs and output"});
+    Table table({"rung", "dtype", "d", "ms", "TFLOP/s", "vs the rung below", "memory beyond inputs and output"});
+    std::set<std::string> all_dtypes;
     for (const int d : {64, 128}) {
         double below = 0;
         for (const auto& row : r.at("rows")) {
             if (!timed(row, "grid") || row.at("shape").at("n_q") != 4096 || row.at("shape").at("head_dim") != d)
                 continue;
             const double ms = row.at("ms");
-            table.add({row.at("stage"), fmt::format("{}", d), fmt::format("{:.2f}", ms),
+            all_dtypes.insert(row.at("dtype"));
+            table.add({row.at("stage"), row.at("dtype"), fmt::format("{}", d), fmt::format("{:.2f}", ms),
                        fmt::format("{:.2f}", row.at("tflops").get<double>()),
                        below > 0 ? fmt::format("{:.2f}x", below / ms) : "", readable_bytes(row.at("scratch_bytes"))});
             below = ms;
         }
     }
-    return fmt::format("{}\nN = 4096. {}", table.markdown(), caption(r, on_the_grid));
+    const char* compared = all_dtypes.size() > 1 ? "; rungs are compared across dtypes too" : "";
+    return fmt::format("{}\nN = 4096. {}", table.markdown(), caption(r, on_the_grid + ", not causal" + compared));
 }
 
 /// A lesson's table: one rung at every size, beside the rung below.
 std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table(
         {"d", "N", "ms", "min to max", "TFLOP/s", "vs the rung below", "error", "memory beyond inputs and output"});
-    std::map<std::string, double> below;  // by shape
+    std::map<std::string, nlohmann::json> below;  // by shape
+    std::string dtype;
     for (const auto& row : r.at("rows")) {
         if (!timed(row, "grid")) continue;
         const double ms = row.at("ms");
         const std::string shape = row.at("shape").dump();
-        if (row.at("stage").get<std::string>().starts_with(arguments.at("rung")))
+        if (row.at("stage").get<std::string>().starts_with(arguments.at("rung"))) {
+            const bool lowest = !below.contains(shape);
+            dtype = dtypes(row.at("dtype"), lowest ? "" : below[shape].at("dtype").get<std::string>());
             table.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
                        fmt::format("{:.3f}", ms),
                        fmt::format("{:.3f} to {:.3f}", row.at("ms_min").get<double>(), row.at("ms_max").get<double>()),
                        fmt::format("{:.2f}", row.at("tflops").get<double>()),
-                       below.contains(shape) ? fmt::format("{:.2f}x", below[shape] / ms) : "",
+                       lowest ? "" : fmt::format("{:.2f}x", below[shape].at("ms").get<double>() / ms),
                        fmt::format("{:.1e}", row.at("error").get<double>()), readable_bytes(row.at("scratch_bytes"))});
-        below[shape] = ms;
+        }
+        below[shape] = row;
     }
-    return fmt::format("{}\n{}", table.markdown(), caption(r, on_the_grid));
+    if (dtype.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, fmt::format("{}, {}, not causal", on_the_grid, dtype)));
 }
 
 bool is_rung(const nlohmann::json& row, const std::string& number) {
@@ -99,33 +118,40 @@ std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
     const std::string rung = arguments.at("rung"), below = fmt::format("{:02}", std::stoi(rung) - 1);
     Table table({"d", "heads", "rung " + below + ", ms", "TFLOP/s", "rung " + rung + ", ms", "TFLOP/s", "faster"});
     nlohmann::json slow;
+    std::string dtype;
     for (const auto& row : r.at("rows")) {
         if (!timed(row, "heads")) continue;
         if (is_rung(row, below)) slow = row;
         if (!is_rung(row, rung)) continue;
         const auto& shape = row.at("shape");
+        dtype = dtypes(row.at("dtype"), slow.at("dtype"));
         table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), milliseconds(slow), tflops(slow),
                    milliseconds(row), tflops(row),
                    fmt::format("{:.2f}x", slow.at("ms").get<double>() / row.at("ms").get<double>())});
     }
-    return fmt::format("{}\n{}", table.markdown(), caption(r, "B = 1, N = 4096, f32, not causal"));
+    if (dtype.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, fmt::format("B = 1, N = 4096, {}, not causal", dtype)));
 }
 
 /// Causal and grouped queries against the plain problem.
 std::string features_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"d", "heads", "K and V heads", "causal", "ms", "TFLOP/s", "time against the plain one"});
     double plain = 0;
+    std::string dtype;
     for (const auto& row : r.at("rows")) {
         if (!timed(row, "features") || !is_rung(row, arguments.at("rung"))) continue;
         const auto& shape = row.at("shape");
         const double ms = row.at("ms");
+        dtype = row.at("dtype");
         if (!shape.at("causal") && shape.at("heads") == shape.at("kv_heads")) plain = ms;
         table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("kv_heads").dump(),
                    shape.at("causal") ? "yes" : "no", milliseconds(row), tflops(row),
                    fmt::format("{:.2f}x", ms / plain)});
     }
+    if (dtype.empty()) return no_rows(timings_file, arguments);
     return fmt::format("{}\n{}", table.markdown(),
-                       caption(r, "B = 4, N = 4096, f32; causal counts half the operations"));
+                       caption(r, fmt::format("B = 4, N = 4096, {}; causal counts half the operations", dtype)));
 }
 
 // ---- counted work
@@ -136,7 +162,7 @@ bool counted(const nlohmann::json& row) {
     return s.at("n_q") == 1024 && s.at("n_k") == 1024 && s.at("heads") == 1 && !s.at("causal").get<bool>() &&
            row.at("shared_bytes") == 227 * 1024;
 }
-const std::string counted_problem = "One head, N = 1024, f32, not causal";
+const std::string counted_problem = "One head, N = 1024, not causal";
 
 double sum_of(const nlohmann::json& kinds, const char* what) {
     double sum = 0;
@@ -145,7 +171,7 @@ double sum_of(const nlohmann::json& kinds, const char* what) {
 }
 
 struct Totals {
-    double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers;
+    double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers, matrix_instructions;
 
     explicit Totals(const nlohmann::json& total) {
         const auto global = total.value("global", nlohmann::json::object()),
@@ -158,21 +184,23 @@ struct Totals {
         exponentials = total.value("exponentials", 0.0);
         divisions = total.value("divisions", 0.0);
         barriers = total.value("barriers", 0.0);
+        matrix_instructions = total.value("matrix_instructions", 0.0);
     }
 };
 
 std::string percent(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
 
 std::string counted_ladder_table(const nlohmann::json& r, const Arguments&) {
-    Table table({"rung", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts",
+    Table table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts",
                  "exp a score", "divisions a score"});
     for (const auto& row : r.at("rows")) {
         if (!counted(row)) continue;
         const auto& counts = row.at("counts");
         const Totals t(counts.at("total"));
         constexpr double scores = 1024.0 * 1024.0;
-        table.add({row.at("stage"), row.at("shape").at("head_dim").dump(), readable_bytes(t.requested),
-                   readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved), percent(t.used, t.moved),
+        table.add({row.at("stage"), row.at("dtype"), row.at("shape").at("head_dim").dump(),
+                   readable_bytes(t.requested), readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved),
+                   percent(t.used, t.moved),
                    fmt::format("{:.2f} M", t.wavefronts / 1e6), percent(t.conflicts, t.wavefronts),
                    fmt::format("{:.2f}", t.exponentials / scores), fmt::format("{:.2f}", t.divisions / scores)});
     }
@@ -185,6 +213,7 @@ std::string rung_counts_table(const nlohmann::json& r, const Arguments& argument
     std::vector<nlohmann::json> rows;
     for (const auto& row : r.at("rows"))
         if (counted(row) && is_rung(row, arguments.at("rung"))) rows.push_back(row);
+    if (rows.empty()) return no_rows(counts_file, arguments);
     const auto add = [&](const char* name, const char* closed_form, auto count) {
         std::vector<std::string> cells = {name};
         for (const auto& row : rows) {
@@ -207,7 +236,10 @@ std::string rung_counts_table(const nlohmann::json& r, const Arguments& argument
     add("shared-memory wavefronts", "", [&](const auto&, const Totals& t) { return whole(t.wavefronts); });
     add("of them conflicts", "", [&](const auto&, const Totals& t) { return percent(t.conflicts, t.wavefronts); });
     add("barriers", "", [&](const auto&, const Totals& t) { return whole(t.barriers); });
-    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem));
+    if (Totals(rows.front().at("counts").at("total")).matrix_instructions > 0)
+        add("matrix instructions", "", [&](const auto&, const Totals& t) { return whole(t.matrix_instructions); });
+    const std::string dtype = rows.front().at("dtype");
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem + ", " + dtype));
 }
 
 /// Traffic by tensor, for as much shared memory as each row says.

@@ -5,7 +5,7 @@
 // Saves     2048 multiply-adds an instruction instead of 32, half the bytes, and P's way through shared memory.
 // Costs     rows of a tile lie a multiple of 128 bytes apart: the 8 rows of an 8 x 8 matrix meet in the same banks (rung 06).
 // A block   is one warp: how several share a block is rung 05. It has 32 queries, two tiles of 16, so that what it reads of
-//           K_j and V_j serves two mma; four tiles do not fit into 255 registers.
+//           K_j and V_j serves two mma; with four, O alone would take 256 registers at d = 128.
 // Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "harness/stage.h"
