@@ -20,8 +20,8 @@ void check_lse(const Inputs& in) {
 }
 
 TEST_CASE("EXERCISE 4.1: the row maximum over a quad") {
-    // Of every 16 keys the last 8 repeat the first 8, and of their elements too: then it does not matter to 4.2 which of
-    // the four 8 x 8 matrices comes first.
+    // Of every 16 keys the last 8 repeat the first 8, and of their elements too: then it does not matter to 4.2 which
+    // of the four 8 x 8 matrices comes first.
     Inputs in = make_inputs(shape_of(1, 33, 48, 64), Values::peaky, test_seed());
     const std::size_t d = 64;
     for (std::size_t at = 0; at < in.K.size(); ++at) {
@@ -75,8 +75,8 @@ TEST_CASE("every multiply-add of both products is in a matrix instruction, and P
         const auto work = count_stage(stage_under_test(), make_inputs(shape, Values::normal, test_seed())).work.total();
         CHECK(double(work.matrix_flops) == shape.flops());
         CHECK(work.matrix_instructions * 16 * 8 * 16 * 2 == work.matrix_flops);
-        // Shared memory is written when Q_i, K_j and V_j come and when O leaves: (2 N_q + 2 T_r N_k) d elements of 2 bytes a
-        // head, with T_r = N_q / 32.
+        // Shared memory is written when Q_i, K_j and V_j come and when O leaves: (2 N_q + 2 T_r N_k) d elements of 2
+        // bytes a head, with T_r = N_q / 32.
         const std::uint64_t bytes = work.shared_of(emulator::Access::write).requested_bytes;
         CHECK(bytes == 2 * std::uint64_t(2 * 128 + 2 * 128 / 32 * 192) * std::uint64_t(d) * 2);
     }

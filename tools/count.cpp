@@ -158,9 +158,9 @@ void print_kernels(const StageCounts& counts) {
 void print_tensors(const StageCounts& counts, const AttentionShape& s) {
     const double element = double(bytes_per_element(s.dtype));
     const std::map<std::string, double> sizes = {
-        {"Q", element * double(s.q_elements())}, {"K", element * double(s.kv_elements())},
+        {"Q", element * double(s.q_elements())},  {"K", element * double(s.kv_elements())},
         {"V", element * double(s.kv_elements())}, {"O", element * double(s.q_elements())},
-        {"lse", 4.0 * double(s.lse_elements())}, {"scratch", double(counts.peak_scratch_bytes)}};
+        {"lse", 4.0 * double(s.lse_elements())},  {"scratch", double(counts.peak_scratch_bytes)}};
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
     for (const auto& [name, work] : counts.tensors) {
         const double bytes = sizes.contains(name) ? sizes.at(name) : 0;

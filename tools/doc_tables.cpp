@@ -102,8 +102,7 @@ std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
         below[shape] = row;
     }
     if (dtype.empty()) return no_rows(timings_file, arguments);
-    return fmt::format("{}\n{}", table.markdown(),
-                       caption(r, fmt::format("{}, {}, not causal", on_the_grid, dtype)));
+    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("{}, {}, not causal", on_the_grid, dtype)));
 }
 
 bool is_rung(const nlohmann::json& row, const std::string& number) {
@@ -130,8 +129,7 @@ std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
                    fmt::format("{:.2f}x", slow.at("ms").get<double>() / row.at("ms").get<double>())});
     }
     if (dtype.empty()) return no_rows(timings_file, arguments);
-    return fmt::format("{}\n{}", table.markdown(),
-                       caption(r, fmt::format("B = 1, N = 4096, {}, not causal", dtype)));
+    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("B = 1, N = 4096, {}, not causal", dtype)));
 }
 
 /// Causal and grouped queries against the plain problem.
@@ -191,16 +189,15 @@ struct Totals {
 std::string percent(double part, double whole) { return fmt::format("{:.0f}%", whole > 0 ? 100 * part / whole : 0); }
 
 std::string counted_ladder_table(const nlohmann::json& r, const Arguments&) {
-    Table table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "of them conflicts",
-                 "exp a score", "divisions a score"});
+    Table table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts",
+                 "of them conflicts", "exp a score", "divisions a score"});
     for (const auto& row : r.at("rows")) {
         if (!counted(row)) continue;
         const auto& counts = row.at("counts");
         const Totals t(counts.at("total"));
         constexpr double scores = 1024.0 * 1024.0;
-        table.add({row.at("stage"), row.at("dtype"), row.at("shape").at("head_dim").dump(),
-                   readable_bytes(t.requested), readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved),
-                   percent(t.used, t.moved),
+        table.add({row.at("stage"), row.at("dtype"), row.at("shape").at("head_dim").dump(), readable_bytes(t.requested),
+                   readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved), percent(t.used, t.moved),
                    fmt::format("{:.2f} M", t.wavefronts / 1e6), percent(t.conflicts, t.wavefronts),
                    fmt::format("{:.2f}", t.exponentials / scores), fmt::format("{:.2f}", t.divisions / scores)});
     }

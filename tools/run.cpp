@@ -85,7 +85,7 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
 /// Some stages on one problem, each in the first dtype that it supports. `set` names the table that the rows are for.
 struct TimedProblem {
     std::string set;
-    AttentionShape shape;  // but for its dtype
+    AttentionShape shape;      // but for its dtype
     std::string lowest_stage;  // of those that take part
 };
 
@@ -147,8 +147,9 @@ void time_in_one_dtype(const std::string& set, const AttentionShape& shape, cons
         table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
                    fmt::format("{}{}", shape.causal ? "causal " : "",
                                shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
-                   able[s]->name(), to_string(shape.dtype), fmt::format("{:.3f}", t.ms), fmt::format("{:.3f}", t.ms_min),
-                   fmt::format("{:.3f}", t.ms_max), fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
+                   able[s]->name(), to_string(shape.dtype), fmt::format("{:.3f}", t.ms),
+                   fmt::format("{:.3f}", t.ms_min), fmt::format("{:.3f}", t.ms_max),
+                   fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
                    ms_below > 0 ? fmt::format("{:.2f}x", ms_below / t.ms) : ""});
         results["rows"].push_back(result_row(*able[s], shape, c, &t));
         results["rows"].back()["set"] = set;
@@ -157,8 +158,7 @@ void time_in_one_dtype(const std::string& set, const AttentionShape& shape, cons
 }
 
 [[maybe_unused]] void time_all(nlohmann::json& results) {
-    Table table(
-        {"table", "B", "H", "N", "d", "", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
+    Table table({"table", "B", "H", "N", "d", "", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
     for (const auto& [set, problem, lowest_stage] : timed_problems()) {
         double ms_below = 0;
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

@@ -1,11 +1,11 @@
-// Rung 04: tensor cores. One instruction of a warp multiplies 16 x 16 by 16 x 8; no thread multiplies floats for a product.
+// Rung 04: tensor cores. One instruction of a warp multiplies 16 x 16 by 16 x 8; float lanes do no product any more.
 //
-// Idea      ldmatrix brings 8 x 8 matrices from shared memory in the layout that mma takes. S and O stay in the layout that
-//           mma gives: the softmax works there, and P, cut to 16 bits, is there already what the next mma takes as A.
+// Idea      ldmatrix brings 8 x 8 matrices from shared memory in the layout that mma takes. S and O stay in the one
+//           that mma gives: the softmax works there, and P, rounded to 16 bits, is already what mma takes as A.
 // Saves     2048 multiply-adds an instruction instead of 32, half the bytes, and P's way through shared memory.
-// Costs     rows of a tile lie a multiple of 128 bytes apart: the 8 rows of an 8 x 8 matrix meet in the same banks (rung 06).
-// A block   is one warp: how several share a block is rung 05. It has 32 queries, two tiles of 16, so that what it reads of
-//           K_j and V_j serves two mma; with four, O alone would take 256 registers at d = 128.
+// Costs     rows of a tile lie a multiple of 128 bytes apart, so the 8 rows of a matrix share their banks: rung 06.
+// A block   is one warp: how several share a block is rung 05. It has 32 queries, two tiles of 16, so that what it
+//           reads of K_j and V_j serves two mma; with four, O alone would take 256 registers at d = 128.
 // Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "harness/stage.h"
@@ -16,12 +16,12 @@
 namespace flashladder {
 namespace {
 
-constexpr int warp = 32;             // threads of a block
-constexpr int k = 16;                // of mma m16n8k16: columns of A; its rows too
-constexpr int n = 8;                 // columns of B and of the accumulator
-constexpr int tiles = 2;             // of 16 queries, that the warp owns
-constexpr int B_r = tiles * k;       // 32 queries
-constexpr int width = 8;             // elements in 16 bytes, a row of an 8 x 8 matrix
+constexpr int warp = 32;        // threads of a block
+constexpr int k = 16;           // of mma m16n8k16: columns of A; it has as many rows
+constexpr int n = 8;            // columns of B and of the accumulator
+constexpr int tiles = 2;        // of 16 queries, that the warp owns
+constexpr int B_r = tiles * k;  // 32 queries
+constexpr int width = 8;        // elements in 16 bytes: a row of an 8 x 8 matrix
 
 /// Keys of a block: at d = 128, O and Q take 192 registers and leave room for 16 columns of S.
 __host__ __device__ constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16; }
@@ -36,7 +36,7 @@ __host__ __device__ constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16
 //  g + 8 | t = 0 | t = 1 | t = 2 | t = 3 | c[2 3] | t=0 | t=1 | t=2 | t=3 || t=0 | t=1 | t=2 | t=3 |  a[1] | a[3]
 //        +-------+-------+-------+-------+        +-----+-----+-----+-----++-----+-----+-----+-----+
 //
-// An a[] is two elements, the left one low. Two accumulators side by side are an A: each lane has the same places of both.
+// An a[] is two elements, the left one low. Two accumulators side by side are an A: each lane has the same places.
 // B (16 x 8): b[0] is rows 2 t and 2 t + 1 of column g, b[1] rows 2 t + 8 and 2 t + 9.
 // clang-format on
 template <int columns> using Accumulators = float[tiles][columns / n][4];
@@ -89,8 +89,8 @@ __device__ void store_tile(Element* tensor, const Element* tile_smem, int first_
 template <class Element, int d, int B_c>
 __device__ void multiply_scores(Accumulators<B_c>& S_reg, const Fragments<d>& Q_reg, const Element* K_smem) {
     const int lane = threadIdx.x;
-    // EXERCISE 4.2 Lanes 8 i to 8 i + 7 point to the eight rows of matrix i. Matrices 0 and 1 are to be b[0] and b[1] of
-    // keys 0 to 7, their columns 0 to 7 and 8 to 15; matrices 2 and 3 those of keys 8 to 15. To which key and which
+    // EXERCISE 4.2 Lanes 8 i to 8 i + 7 point to the eight rows of matrix i. Matrices 0 and 1 are to be b[0] and b[1]
+    // of keys 0 to 7, their columns 0 to 7 and 8 to 15; matrices 2 and 3 those of keys 8 to 15. To which key and which
     // column does this lane point? The starter has the order of A, which is not that of B.
     // TODO: your code, instead of this.
     const int key = lane % 16, column = lane / 16 * 8;
@@ -109,8 +109,8 @@ __device__ void multiply_scores(Accumulators<B_c>& S_reg, const Fragments<d>& Q_
         }
 }
 
-/// The online softmax of rung 03 on one row of a lane, h = 0: row g, c[0] and c[1] of each accumulator; h = 1: row g + 8,
-/// c[2] and c[3]. Columns from `seen` on are hidden.
+/// The online softmax of rung 03 on one row of a lane, h = 0: row g, c[0] and c[1] of each accumulator; h = 1: row
+/// g + 8, c[2] and c[3]. Columns from `seen` on are hidden.
 template <int d, int B_c>
 __device__ void softmax_row(float (&S_reg)[B_c / n][4], float (&O_reg)[d / n][4], float& m, float& l, int h, bool hides,
                             int seen, float scale) {
@@ -140,7 +140,7 @@ __device__ void softmax_row(float (&S_reg)[B_c / n][4], float (&O_reg)[d / n][4]
 /// O += P V_j. A row of V_j is a row of B, but b[0] takes two neighbours of a column: ldmatrix_trans.
 template <class Element, int d, int B_c>
 __device__ void add_weighted_values(Accumulators<d>& O_reg, const Accumulators<B_c>& P_reg, const Element* V_smem) {
-    const int key = threadIdx.x % 16, column = threadIdx.x / 16 * 8;  // matrices: keys 0 to 7, 8 to 15, then 8 columns on
+    const int key = threadIdx.x % 16, column = threadIdx.x / 16 * 8;  // keys 0 to 7, 8 to 15; then 8 columns further
 #pragma unroll
     for (int c = 0; c < B_c; c += k) {
         std::uint32_t a[tiles][4];
@@ -175,8 +175,7 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     Element* K_smem = Q_smem + B_r * d;        // (B_c, d)
     Element* V_smem = K_smem + B_c * d;        // (B_c, d)
     const std::size_t head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group;
-    Q += head * N_q * d, O += head * N_q * d;
-    K += kv_head * N_k * d, V += kv_head * N_k * d;
+    Q += head * N_q * d, O += head * N_q * d, K += kv_head * N_k * d, V += kv_head * N_k * d;
     const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
     const int i = blockIdx.x * B_r, diagonal = N_k - N_q;
     const int end = causal ? min(N_k, i + B_r + diagonal) : N_k;
@@ -186,7 +185,8 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     Fragments<d> Q_reg;  // matrices 0, 1: rows 0 to 7, 8 to 15 of 8 columns; matrices 2, 3: 8 columns further
 #pragma unroll
     for (int x = 0; x < d; x += k)
-        for (int r = 0; r < tiles; ++r) ptx::ldmatrix(Q_reg[r][x / k], Q_smem + (r * k + lane % 16) * d + x + lane / 16 * 8);
+        for (int r = 0; r < tiles; ++r)
+            ptx::ldmatrix(Q_reg[r][x / k], Q_smem + (r * k + lane % 16) * d + x + lane / 16 * 8);
     Accumulators<d> O_reg = {};
     float m[tiles * 2], l[tiles * 2] = {};  // of rows g, g + 8, g + 16, g + 24
     for (float& row : m) row = -INFINITY;
