@@ -15,7 +15,7 @@ namespace flashladder {
 struct Support {
     std::string stage;  // "01-minimal-flash", the name of its folder
     std::vector<int> head_dims;
-    std::vector<DType> dtypes = {DType::f32};
+    std::vector<DType> dtypes = {DType::f32};  // the first is the one that tables are made in
     bool causal = false;
     bool lse = false;
     bool grouped_query = false;
