@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     }
 
     Element* O_smem = Q_smem;  // so that O leaves in whole rows
-    __syncwarp();
+    __syncwarp();  // if the loop did not run, others may still be reading Q_i
 #pragma unroll
     for (int r = 0; r < tiles * 2; ++r) {
         const float l_row = row_sum(l[r]), inverse = l_row > 0 ? 1 / l_row : 0;
