@@ -194,6 +194,10 @@ TEST_CASE("real inputs: a transformer's, padded with zeros") {
     CHECK(wide.Q[64 + 31] == narrow.Q[32 + 31]);
     CHECK(wide.V[64 + 32] == 0);
     CHECK_THROWS(real_inputs(16));
+    for (const DType dtype : {DType::bf16, DType::f16})  // what the reference sees is what the kernel will see
+        for (const Inputs& in : {real_inputs(64, dtype), make_inputs({.dtype = dtype}, Values::normal, test_seed())})
+            for (const auto* tensor : {&in.Q, &in.K, &in.V})
+                CHECK(std::all_of(tensor->begin(), tensor->end(), [&](float x) { return round_to(dtype, x) == x; }));
 }
 
 }  // namespace
