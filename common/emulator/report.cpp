@@ -65,7 +65,8 @@ std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>&
         if (!next_line(frame.line) || i > result.size()) break;
         const std::size_t comment = frame.line.find(" (discriminator");
         if (comment != std::string::npos) frame.line.resize(comment);
-        if (frame.line.find("??") == std::string::npos) result[i - 1].push_back(frame);
+        const bool known = !frame.line.starts_with("??") && !frame.line.ends_with(":?");
+        if (known) result[i - 1].push_back(frame);
     }
     return result;
 }
