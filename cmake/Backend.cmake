@@ -26,9 +26,11 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # for libflashladder.so
   target_compile_definitions(flashladder_options INTERFACE FLASHLADDER_GPU)
   target_compile_options(flashladder_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>"
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all>)  # a tenth of the size, where a program has to travel
   # A program built here starts on another machine: no library of this one is needed, nor libcuda before it is used.
   target_link_options(flashladder_options INTERFACE -static-libstdc++ -static-libgcc)
 else()

@@ -1,0 +1,87 @@
+#include "harness/flashladder.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "harness/stage.h"
+
+namespace flashladder {
+namespace {
+
+/// Does the work; what it throws becomes text.
+template <class Work>
+const char* error_of(Work work) {
+    thread_local std::string error;
+    try {
+        work();
+        return nullptr;
+    } catch (const std::exception& exception) {
+        error = exception.what();
+    } catch (...) {
+        error = "unknown error";
+    }
+    return error.c_str();
+}
+
+std::string text(const char* value, const char* name) {
+    if (!value) throw std::invalid_argument(std::string(name) + " is a null pointer");
+    return value;
+}
+
+DType parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        if (name == to_string(dtype)) return dtype;
+    throw std::invalid_argument("dtype '" + name + "' is not f32, bf16 or f16");
+}
+
+AttentionShape shape_of(const FlashLadderForward& p) {
+    return {p.batch, p.heads, p.kv_heads, p.n_q, p.n_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
+}
+
+std::string describe_stages() {
+    nlohmann::json all = nlohmann::json::array();
+    for (const Stage& stage : stages()) {
+        const Support& s = stage.supports;
+        std::vector<std::string> dtypes;
+        for (const DType dtype : s.dtypes) dtypes.push_back(to_string(dtype));
+        all.push_back({{"stage", s.stage},
+                       {"head_dims", s.head_dims},
+                       {"dtypes", dtypes},
+                       {"causal", s.causal},
+                       {"lse", s.lse},
+                       {"grouped_query", s.grouped_query},
+                       {"max_batch_heads", s.max_batch_heads},
+                       {"max_n_k", s.max_n_k}});
+    }
+    return all.dump();
+}
+
+}  // namespace
+}  // namespace flashladder
+
+using namespace flashladder;
+
+const char* flashladder_stages(const char** json) {
+    return error_of([&] {
+        static const std::string description = describe_stages();
+        *json = description.c_str();
+    });
+}
+
+const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t* bytes) {
+    return error_of([&] {
+        const Stage& stage = find_stage(text(problem->stage, "stage"));
+        const AttentionShape shape = shape_of(*problem);
+        const std::string why = why_unsupported(stage.supports, shape, problem->lse != nullptr);
+        if (!why.empty()) throw std::invalid_argument(why);
+        *bytes = stage.scratch_bytes(shape);
+    });
+}
+
+const char* flashladder_forward(const FlashLadderForward* problem) {
+    return error_of([&] {
+        const FlashLadderForward& p = *problem;
+        find_stage(text(p.stage, "stage"))
+            .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream)});
+    });
+}

@@ -1,0 +1,46 @@
+/* FlashLadder as a C library: what ctypes, a Python package or another language calls. libflashladder.so has all stages
+ * and exports these functions alone.
+ *
+ * Each returns null, or one line that says what is wrong; the text lives until the thread's next call that fails.
+ * Nothing is thrown across this boundary, and nothing allocates device memory or waits for the device. */
+#pragma once
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device,
+ * row-major and contiguous. */
+typedef struct FlashLadderForward {
+    const char* stage; /* "04-tensor-cores" */
+    const char* dtype; /* "f32", "bf16" or "f16": of Q, K, V and O */
+    int batch, heads, kv_heads, n_q, n_k, head_dim;
+    int causal;    /* 0 or 1; bottom-right aligned */
+    float scale;   /* of the scores; 1 / sqrt(head_dim) as a rule */
+    const void* Q; /* (batch, heads, n_q, head_dim) */
+    const void* K; /* (batch, kv_heads, n_k, head_dim) */
+    const void* V; /* (batch, kv_heads, n_k, head_dim) */
+    void* O;       /* (batch, heads, n_q, head_dim) */
+    float* lse;    /* (batch, heads, n_q), natural log; null where it is not wanted */
+    void* scratch; /* flashladder_scratch_bytes of it, 256-byte aligned; may be null if that is 0 */
+    void* stream;  /* cudaStream_t; null is the default stream */
+} FlashLadderForward;
+
+/* The stages and what they can do, as JSON that lives as long as the library: [{"stage": "04-tensor-cores",
+ * "head_dims": [64, 128], "dtypes": ["bf16", "f16"], "causal": true, "lse": true, "grouped_query": true,
+ * "max_batch_heads": 0, "max_n_k": 0}, ...]; a maximum of 0 is none. */
+const char* flashladder_stages(const char** json);
+
+/* How much scratch a problem needs, in bytes. Of the pointers only `lse` is looked at, and whether it is null. An error
+ * if the stage does not support the problem. */
+const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t* bytes);
+
+/* Launches the stage on `stream`; O and lse are there once the stream has got so far. May be captured into a graph
+ * after a first launch outside. */
+const char* flashladder_forward(const FlashLadderForward* problem);
+
+#ifdef __cplusplus
+}
+#endif

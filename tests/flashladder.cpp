@@ -1,0 +1,120 @@
+// The C interface of libflashladder.so: what the stages can do comes out as they say it, results as they make them,
+// errors as text.
+#include "harness/flashladder.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/inputs.h"
+#include "harness/run.h"
+#include "test_seed.h"
+
+namespace flashladder {
+namespace {
+
+std::string text(const char* error) { return error ? error : "no error"; }
+
+/// The problem as C has it, with memory and inputs of its own.
+struct CProblem {
+    Inputs inputs;
+    const Stage& stage;
+    DeviceProblem device;
+    FlashLadderForward c;
+
+    CProblem(const char* name, const AttentionShape& s, bool wants_lse)
+        : inputs(make_inputs(s, Values::normal, test_seed())),
+          stage(find_stage(name)),
+          device(stage, inputs, wants_lse) {
+        const ForwardArgs args = device.args();
+        c = {name,       to_string(s.dtype), s.batch,    s.heads, s.kv_heads, s.n_q,  s.n_k,
+             s.head_dim, s.causal,           args.scale, args.Q,  args.K,     args.V, args.O,
+             args.lse,   args.scratch,       nullptr};
+    }
+
+    Outputs outputs() const {
+        return {device.O.download(inputs.shape.q_elements(), inputs.shape.dtype),
+                device.lse.download(device.wants_lse ? inputs.shape.lse_elements() : 0, DType::f32)};
+    }
+};
+
+constexpr const char *standard = "00-standard-attention", *swapped = "03-row-swapped-loops";
+
+AttentionShape grouped_causal() {
+    AttentionShape shape;
+    shape.batch = 2, shape.heads = 4, shape.kv_heads = 2, shape.n_q = 33, shape.n_k = 70, shape.causal = true;
+    return shape;
+}
+
+TEST_CASE("the stages and what they can do") {
+    const char* json = nullptr;
+    REQUIRE(text(flashladder_stages(&json)) == "no error");
+    const nlohmann::json all = nlohmann::json::parse(json);
+    REQUIRE(all.size() == stages().size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const Support& s = stages()[i].supports;
+        CHECK(all[i].at("stage") == s.stage);
+        CHECK(all[i].at("head_dims") == s.head_dims);
+        CHECK(all[i].at("dtypes").at(0) == to_string(s.dtypes[0]));
+        CHECK(all[i].at("dtypes").size() == s.dtypes.size());
+        CHECK(all[i].at("causal") == s.causal);
+        CHECK(all[i].at("lse") == s.lse);
+        CHECK(all[i].at("grouped_query") == s.grouped_query);
+        CHECK(all[i].at("max_batch_heads") == s.max_batch_heads);
+        CHECK(all[i].at("max_n_k") == s.max_n_k);
+    }
+}
+
+TEST_CASE("a stage launched from C agrees with the reference, LSE too") {
+    const CProblem problem(swapped, grouped_causal(), true);
+    REQUIRE(text(flashladder_forward(&problem.c)) == "no error");
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    const auto rows = rows_to_check(problem.inputs.shape, 1);
+    const Comparison c = compare(problem.outputs(), problem.inputs.shape, reference_attention(problem.inputs, rows),
+                                 standard_attention(problem.inputs, rows));
+    CHECK_MESSAGE(c.passed, c.describe(problem.inputs.shape));
+}
+
+TEST_CASE("scratch: as many bytes as the stage says") {
+    AttentionShape shape;
+    shape.n_q = 17, shape.n_k = 19;
+    const CProblem problem(standard, shape, false);
+    std::size_t bytes = 0;
+    REQUIRE(text(flashladder_scratch_bytes(&problem.c, &bytes)) == "no error");
+    CHECK(bytes == problem.stage.scratch_bytes(shape));
+    CHECK(bytes > 0);
+    CHECK(text(flashladder_forward(&problem.c)) == "no error");
+}
+
+TEST_CASE("errors are text that names what is wrong") {
+    CProblem problem(swapped, grouped_causal(), false);
+    std::size_t bytes = 77;
+    const auto both = [&](const FlashLadderForward& c) {
+        const std::string error = text(flashladder_forward(&c));
+        CHECK(error == text(flashladder_scratch_bytes(&c, &bytes)));
+        CHECK(bytes == 77);  // nothing is written where there is nothing to say
+        return error;
+    };
+    FlashLadderForward c = problem.c;
+    c.stage = "99-none";
+    CHECK(both(c) == "99-none is not in this program");
+    c.stage = nullptr;
+    CHECK(both(c) == "stage is a null pointer");
+    c = problem.c, c.dtype = "f64";
+    CHECK(both(c) == "dtype 'f64' is not f32, bf16 or f16");
+    c.dtype = nullptr;
+    CHECK(both(c) == "dtype is a null pointer");
+    c = problem.c, c.head_dim = 80;
+    CHECK(both(c) == "03-row-swapped-loops: head_dim 80 is not supported (only 64, 128)");
+    c = problem.c, c.stage = standard;  // which is neither causal nor has grouped queries nor LSE
+    CHECK(both(c) == "00-standard-attention: causal is not supported (from 03-row-swapped-loops on)");
+    float lse;
+    c.causal = 0, c.lse = &lse;
+    CHECK(both(c) == "00-standard-attention: lse is not supported (from 03-row-swapped-loops on)");
+    c = problem.c, c.V = nullptr;
+    CHECK(text(flashladder_forward(&c)) == "03-row-swapped-loops: V is a null pointer");
+    CHECK(text(flashladder_forward(&problem.c)) == "no error");  // and then all is well again
+}
+
+}  // namespace
+}  // namespace flashladder
