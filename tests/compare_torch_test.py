@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""What tools/compare_torch.py does without a GPU and without PyTorch: grids, rules, turns, ratios, result rows."""
+import ctypes
+import io
+import contextlib
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "tools/compare_torch.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import compare_torch as ct
+
+HEAD = ct.shape(128, 1024, False, batch=1, heads=1)
+RIGHT = {"error": 2e-3, "worst_row": 3e-3}
+
+
+class Problems(unittest.TestCase):
+    def test_the_full_grid_is_that_of_the_papers(self):
+        grid = ct.parse([]).shapes
+        self.assertEqual(len(set(grid)), 24)
+        self.assertEqual({(s.head_dim, s.causal) for s in grid}, {(d, c) for d in (64, 128) for c in (False, True)})
+        self.assertEqual({s.n_q for s in grid}, {512, 1024, 2048, 4096, 8192, 16384})
+        for s in grid:
+            self.assertEqual((s.batch * s.n_q, s.heads * s.head_dim), (16384, 2048))
+            self.assertEqual((s.n_k, s.kv_heads), (s.n_q, s.heads))
+
+    def test_the_other_grids(self):
+        self.assertEqual(set(ct.parse(["--ladder"]).shapes),
+                         {ct.Shape(4, 16, 16, 4096, 4096, 128, False), ct.Shape(4, 32, 32, 4096, 4096, 64, False)})
+        self.assertLess(ct.parse(["--ladder"]).seconds, 60)
+        self.assertEqual(ct.parse([]).seconds, math.inf)
+        self.assertLess(set(ct.parse(["--grid", "short"]).shapes), set(ct.parse([]).shapes))
+
+    def test_one_problem(self):
+        self.assertEqual(ct.parse(["--n", "512"]).shapes, [ct.Shape(32, 16, 16, 512, 512, 128, False)])
+        self.assertEqual(ct.parse(["--d", "64", "--causal"]).shapes, [ct.Shape(4, 32, 32, 4096, 4096, 64, True)])
+        self.assertEqual(ct.parse(["--batch", "3", "--heads", "8", "--kv-heads", "2", "--n", "100000"]).shapes,
+                         [ct.Shape(3, 8, 2, 100000, 100000, 128, False)])
+
+    def test_wrong_arguments_are_refused(self):
+        for arguments, says in ((["--peers", "cudnn,nobody"], "no peer is called nobody"),
+                                (["--heads", "8", "--kv-heads", "3"], "not a multiple"),
+                                (["--n", "0"], "at least 1"), (["--rounds", "0"], "at least 1")):
+            with contextlib.redirect_stderr(io.StringIO()) as output, self.assertRaises(SystemExit) as end:
+                ct.parse(arguments)
+            self.assertEqual(end.exception.code, 2)
+            self.assertIn(says, output.getvalue())
+
+    def test_peers_by_dtype(self):
+        self.assertEqual(ct.parse([]).peers[:2], ["cudnn", "flash"])
+        self.assertEqual(ct.parse(["--dtype", "f32"]).peers, ["efficient", "math"])
+        self.assertEqual(ct.parse(["--dtype", "f32", "--peers", "math"]).peers, ["math"])
+        self.assertEqual(ct.parse(["--peers", ""]).peers, [])
+        self.assertEqual([ct.peer_name("flash"), ct.peer_name("cudnn")], [ct.FLASH, ct.CUDNN])
+        self.assertEqual(ct.peer_name("flash_attn"), "peer:flash_attn")
+
+    def test_stages_by_dtype_or_by_name(self):
+        stages = [{"stage": "03-a", "dtypes": ["f32"]}, {"stage": "04-b", "dtypes": ["bf16", "f16"]},
+                  {"stage": "05-c", "dtypes": ["bf16"]}]
+        names = lambda *arguments: [stage["stage"] for stage in ct.chosen(stages, ct.parse(arguments))]
+        self.assertEqual(names(), ["04-b", "05-c"])
+        self.assertEqual(names("--dtype", "f16"), ["04-b"])
+        self.assertEqual(names("--stages", "05,03"), ["03-a", "05-c"])
+        with self.assertRaisesRegex(SystemExit, "no stage of the library begins with '06'"):
+            names("--stages", "04,06")
+
+    def test_operations_are_counted_as_the_papers_do(self):
+        s = ct.shape(128, 4096, False)
+        self.assertEqual(s.flops(), 4 * 4 * 16 * 4096 * 4096 * 128)
+        self.assertEqual(ct.shape(128, 4096, True).flops(), s.flops() // 2)
+
+    def test_rows_to_check(self):
+        self.assertEqual(ct.sampled_rows(2048), list(range(2048)))
+        rows = ct.sampled_rows(5000)
+        self.assertEqual(rows, sorted(set(rows)))
+        self.assertEqual(rows, ct.sampled_rows(5000))
+        self.assertNotEqual(rows, ct.sampled_rows(5000, seed=2))
+        self.assertLessEqual({0, 63, 64, 127, 128, 4991, 4992, 4999}, set(rows))
+        self.assertLess(rows[-1], 5000)
+        self.assertGreater(len(rows), 500)
+
+
+class Numbers(unittest.TestCase):
+    def test_each_rule_can_fail_and_nan_fails_each(self):
+        self.assertEqual(ct.why_wrong("bf16", 5e-3, 0.1, 0.1, 5e-3), "")
+        self.assertEqual(ct.why_wrong("f32", 1.1e-5, 0.0, 0.1), "error 1.10e-05, allowed 1.00e-05")
+        self.assertEqual(ct.why_wrong("f16", 0.0, 0.2, 0.1), "worst row 2.00e-01, allowed 1.00e-01")
+        self.assertEqual(ct.why_wrong("f16", 0.0, 0.0, 0.1, 2e-3), "LSE error 2.00e-03, allowed 1.00e-03")
+        for numbers in ((math.nan, 0, 1, 0), (0, math.nan, 1, 0), (0, 0, math.nan, 0), (0, 0, 1, math.nan)):
+            self.assertNotEqual(ct.why_wrong("bf16", *numbers), "")
+
+    def test_the_rules_are_those_of_the_harness(self):
+        source = (ROOT / "common/harness/run.cpp").read_text()
+        bounds = dict(re.findall(r"case DType::(\w+): return (\d+e-\d+);", source))
+        self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, ct.ALLOWED_ERROR)
+        epsilon = re.search(r"f32 \? 0x1p-(\d+) : dtype == DType::f16 \? 0x1p-(\d+) : 0x1p-(\d+);", source)
+        self.assertEqual([2.0**-int(power) for power in epsilon.groups()],
+                         [ct.EPSILON[dtype] for dtype in ("f32", "f16", "bf16")])
+
+    def test_short_kernels_are_launched_often_and_long_ones_once(self):
+        self.assertEqual(ct.launches_in_a_row(100), 1)
+        self.assertEqual(ct.launches_in_a_row(ct.TIMED_MS / 10), 10)
+        self.assertEqual(ct.launches_in_a_row(1e-9), ct.MOST_LAUNCHES)
+
+    def test_all_take_turns_in_random_order(self):
+        seen = []
+        results = ct.interleave(["a", "b", "c"], lambda name: seen.append(name) or len(seen), 20)
+        rounds = [tuple(seen[i:i + 3]) for i in range(0, 60, 3)]
+        self.assertEqual(len(seen), 60)
+        self.assertTrue(all(sorted(r) == ["a", "b", "c"] for r in rounds))
+        self.assertGreater(len(set(rounds)), 3)
+        self.assertEqual(results["b"], [i + 1 for i, name in enumerate(seen) if name == "b"])
+
+    def test_the_time_limit_leaves_the_least_number_of_rounds(self):
+        rounds = lambda stop_at, clock: len(ct.interleave(["a"], lambda name: 0, 20, stop_at, clock=clock)["a"])
+        self.assertEqual(rounds(-1, lambda: 0), ct.LEAST_ROUNDS)
+        now = iter(range(100))
+        self.assertEqual(rounds(5, lambda: next(now)), ct.LEAST_ROUNDS + 6)
+
+    def test_ratios_are_of_the_same_round(self):
+        self.assertEqual(ct.speed_ratio([1, 2, 10], [2, 4, 30]), 2)
+        self.assertEqual(ct.speed_ratio([1, 10, 10], [3, 10, 30]), 3)  # the medians' ratio would be 1
+        self.assertIsNone(ct.speed_ratio([1], None))
+
+
+class Rows(unittest.TestCase):
+    checked = {ct.FLASH: {"error": 2e-3, "worst_row": 1e-2}, ct.CUDNN: {"error": 2e-3, "worst_row": 1e-2},
+               "04-b": {"error": 2.1e-3, "worst_row": 1e-2}, "06-d": {"error": 4e-3, "worst_row": 1e-2},
+               "07-e": {"error": 2e-3, "worst_row": 1e-2},
+               "05-c": {"error": None, "worst_row": None, "wrong": "error nan"}}
+    times = {ct.FLASH: [2.0, 2.0, 2.0], ct.CUDNN: [1.0, 1.0, 1.0], "04-b": [4.0, 5.0, 3.0], "06-d": [1.0, 1.0, 2.0],
+             "07-e": [0.5, 0.5, 0.5],
+             ct.MATMUL: [2 * ct.MATMUL_N**3 / 1e12] * 3}  # 1000 TFLOP/s
+
+    def rows(self):
+        return ct.result_rows(HEAD, "bf16", self.checked, self.times, 7)
+
+    def test_rows(self):
+        rows = self.rows()
+        self.assertEqual([row["stage"] for row in rows], ["04-b", "05-c", "06-d", "07-e", ct.CUDNN, ct.FLASH])
+        b, wrong, d, e, cudnn, flash = rows
+        self.assertEqual((b["ms"], b["ms_min"], b["ms_max"], b["samples"], b["launches"]), (4.0, 3.0, 5.0, 3, 7))
+        self.assertAlmostEqual(b["tflops"], HEAD.flops() / 4e-3 / 1e12)
+        self.assertAlmostEqual(b["percent_of_matmul"], b["tflops"] / 10)
+        self.assertEqual((b["ratio_flash"], b["ratio_cudnn"], b["ratio_below"]), (0.5, 0.25, None))
+        self.assertEqual((d["ratio_flash"], d["ratio_cudnn"], d["ratio_below"]), (2.0, 1.0, 4.0))
+        self.assertEqual(e["ratio_below"], 2.0)
+        self.assertEqual((cudnn["ratio_flash"], cudnn["ratio_below"], flash["ratio_flash"]), (2.0, None, 1.0))
+        self.assertAlmostEqual(b["error_ratio_flash"], 1.05)
+        self.assertEqual((b["error"], b["worst_row"], b["dtype"]), (2.1e-3, 1e-2, "bf16"))
+        self.assertEqual((b["origin"], flash["origin"]), ("solution", "peer"))
+        self.assertEqual(b["shape"], {"batch": 1, "heads": 1, "kv_heads": 1, "n_q": 1024, "n_k": 1024, "head_dim": 128,
+                                      "causal": False})
+        self.assertEqual(wrong["wrong"], "error nan")
+        self.assertNotIn("ms", wrong)
+        self.assertEqual(json.loads(json.dumps(rows, allow_nan=False)), rows)
+
+    def test_without_flash_there_is_no_ratio_to_it(self):
+        rows = ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {"04-b": [1.0], ct.MATMUL: [1.0]}, 1)
+        self.assertEqual((rows[0]["ratio_flash"], rows[0]["error_ratio_flash"]), (None, None))
+
+    def test_what_is_wrong_or_inaccurate_fails_but_a_peer_does_not(self):
+        rows = self.rows()
+        failed = list(ct.failures(rows))
+        self.assertEqual(len(failed), 2)
+        self.assertTrue(failed[0].startswith("05-c, d 128, N 1024, B 1, H 1: error nan"))
+        self.assertIn("06-d", failed[1])
+        self.assertIn("2.00x", failed[1])
+        rows[4]["wrong"], rows[4]["error_ratio_flash"] = "error", 3
+        self.assertEqual(list(ct.failures(rows)), failed)
+
+    def test_geometric_means_are_over_the_lengths(self):
+        rows = []
+        for n, ms in ((512, [1.0]), (1024, [4.0])):
+            s = ct.shape(128, n, True)
+            rows += ct.result_rows(s, "bf16", {"04-b": RIGHT, ct.FLASH: RIGHT},
+                                   {"04-b": ms, ct.FLASH: [2.0], ct.MATMUL: [1.0]}, 1)
+        rows += ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {}, 0)  # not timed
+        means = {m["stage"]: m for m in ct.geometric_means(rows)}
+        self.assertEqual(set(means), {"04-b", ct.FLASH})
+        mean = means["04-b"]
+        self.assertEqual((mean["head_dim"], mean["causal"], mean["problems"]), (128, True, 2))
+        self.assertAlmostEqual(mean["ratio_flash"], 1.0)
+        self.assertAlmostEqual(mean["tflops"], math.sqrt(rows[0]["tflops"] * rows[2]["tflops"]))
+        self.assertIsNone(mean["ratio_cudnn"])
+
+    def test_tables(self):
+        lines = ct.rows_table(self.rows()).splitlines()
+        self.assertEqual(len({len(line) for line in lines}), 1)
+        self.assertRegex(lines[1], r"^04-b +4\.000 +3\.000 +5\.000 .* 0\.500 +0\.250 ")
+        self.assertIn("WRONG", lines[2])
+        self.assertNotIn("WRONG", lines[1])
+        self.assertIn("06-d", ct.means_table(ct.geometric_means(self.rows())))
+
+
+class Card(unittest.TestCase):
+    ANSWER = "1410 MHz, 1980 MHz, 2619 MHz, 698.12 W, 700.00 W, 61, 0x0000000000000024, 580.1\n"
+
+    def test_state(self):
+        state = ct.card_state(self.ANSWER)
+        self.assertEqual(state["slowed_by"], ["power cap", "temperature (software)"])
+        self.assertEqual((state["clocks.sm"], state["driver_version"]), ("1410 MHz", "580.1"))
+        self.assertEqual(ct.card_state(""), {})
+        self.assertEqual(ct.card_state("Field \"clocks\" is not a valid field\n"), {})
+        self.assertEqual(ct.card_state(self.ANSWER.replace("0x0000000000000024", "[N/A]"))["slowed_by"], [])
+
+    def test_range_of_clocks(self):
+        other = self.ANSWER.replace("1410", "975").replace("24,", "00,")
+        clocks = ct.clocks_of([ct.card_state(self.ANSWER), {}, ct.card_state(other)])
+        self.assertEqual([clocks[what] for what in ("sm", "sm_max", "power")],
+                         ["975 MHz to 1410 MHz", "1980 MHz", "698.12 W"])
+        self.assertEqual(clocks["slowed_by"], ["power cap", "temperature (software)"])
+        self.assertEqual(ct.clocks_of([{}]), {})
+
+
+class Interface(unittest.TestCase):
+    def test_the_structure_is_that_of_the_header(self):
+        header = (ROOT / "common/harness/flashladder.h").read_text()
+        without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+        body = re.search(r"struct FlashLadderForward \{(.*?)\}", without_comments, re.DOTALL)[1]
+        kinds = {"int": ctypes.c_int, "float": ctypes.c_float, "const char*": ctypes.c_char_p}
+        fields = []
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            kind, names = re.match(r"((?:const )?\w+\*?) (.*)", declaration).groups()
+            fields += [(name, kinds.get(kind, ctypes.c_void_p)) for name in names.split(", ")]
+        self.assertEqual(ct.Forward._fields_, fields)
+
+    def run_with(self, modules, *arguments):
+        """The script where `modules`, {name: source}, are what is installed."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, source in modules.items():
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(source)
+            return subprocess.run([sys.executable, "-B", SCRIPT, *arguments], capture_output=True, text=True,
+                                  env=os.environ | {"PYTHONPATH": folder})
+
+    def test_says_what_is_missing_and_ends_with_1(self):
+        torch = {"torch/__init__.py": "class cuda:\n    is_available = lambda: {}\n", "torch/nn/__init__.py": "",
+                 "torch/nn/attention.py": "SDPBackend = sdpa_kernel = None",
+                 "torch/nn/functional.py": "scaled_dot_product_attention = None"}
+        with_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(True)}
+        without_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(False)}
+        for modules, says in (({"torch/__init__.py": "raise ImportError"}, "needs PyTorch"),
+                              (without_gpu, "needs an NVIDIA GPU"), (with_gpu, "--target flashladder")):
+            result = self.run_with(modules, "--library", "/nowhere/libflashladder.so")
+            self.assertEqual((result.returncode, result.stdout), (1, ""))
+            self.assertIn(says, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

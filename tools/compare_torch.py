@@ -1,0 +1,616 @@
+#!/usr/bin/env python3
+"""The stages beside PyTorch's attention, taking turns in one run on a GPU: each is checked first, then timed.
+
+    tools/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
+    tools/compare_torch.py --ladder                            two problems, N = 4096, under a minute
+    tools/compare_torch.py --d 128 --n 8192 --causal           one problem
+
+Needs an NVIDIA GPU, PyTorch, and the library of all stages: `cmake --preset gpu`, then
+`cmake --build --preset gpu --target flashladder`. docs/measuring.md says how it measures. Ends with 1 if a stage is
+wrong, or less accurate than PyTorch's flash attention by more than a tenth.
+"""
+import argparse
+import ctypes
+import dataclasses
+import datetime
+import importlib
+import itertools
+import json
+import math
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+from ncu import ROOT, commit
+
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+except ImportError:
+    torch = None
+
+FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
+SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
+                 "math": "MATH"}
+PACKAGES = ["flash_attn", "flash_attn_interface"]  # FlashAttention-2 and -3, where they are installed
+
+# As common/harness/run.cpp has them: the relative error that is allowed, and the last place.
+ALLOWED_ERROR = {"f32": 1e-5, "bf16": 5e-3, "f16": 1e-3}
+EPSILON = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
+ALLOWED_ERROR_RATIO = 1.1  # to FA2's error on the same inputs
+
+LEAST_ROUNDS = 3
+TIMED_MS = 5               # the fastest variant is launched so often in a row that it takes about this long
+MOST_LAUNCHES = 256
+CHUNK_BYTES = 1 << 30      # of the scores that a reference holds at a time
+MATH_BYTES = 4 << 30       # of the scores that PyTorch's math backend may hold, in float
+MATMUL = "matmul"          # 8192^3, bf16: takes its turns with the others, for the card's ceiling
+MATMUL_N, MATMUL_LAUNCHES = 8192, 4
+
+
+# ---- problems
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """AttentionShape of common/problem.h, without the dtype."""
+    batch: int
+    heads: int
+    kv_heads: int
+    n_q: int
+    n_k: int
+    head_dim: int
+    causal: bool
+
+    def flops(self):
+        """Of the forward pass, as every paper counts them."""
+        return 4 * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
+
+    def __str__(self):
+        heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads < self.heads else f"{self.heads}"
+        return f"d {self.head_dim}{' causal' if self.causal else ''}, N {self.n_q}, B {self.batch}, H {heads}"
+
+
+def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
+    """16384 tokens and a model width of 2048, where nothing else is said."""
+    heads = heads or max(1, 2048 // head_dim)
+    return Shape(batch or max(1, 16384 // n), heads, kv_heads or heads, n, n, head_dim, causal)
+
+
+GRIDS = {
+    "full": [shape(d, n, causal) for d in (64, 128) for causal in (False, True)
+             for n in (512, 1024, 2048, 4096, 8192, 16384)],
+    "short": [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 8192)],
+    "ladder": [shape(128, 4096, False), shape(64, 4096, False)],
+}
+
+
+def sampled_rows(n, seed=1):
+    """The queries of each head to check: all up to 2048, else the first and last of blocks of 64, and random ones."""
+    if n <= 2048:
+        return list(range(n))
+    edges = {row for first in range(0, n, 64) for row in (first, min(first + 64, n) - 1)}
+    return sorted(edges | set(random.Random(seed).sample(range(n), 512)))
+
+
+# ---- numbers
+
+
+def why_wrong(dtype, error, worst_row, allowed_worst_row, lse_error=0.0):
+    """The rules of the tests: a line that says which is broken, or "". NaN breaks each."""
+    allowed = ALLOWED_ERROR[dtype]
+    for name, value, bound in (("error", error, allowed), ("worst row", worst_row, allowed_worst_row),
+                               ("LSE error", lse_error, allowed)):
+        if not value <= bound:
+            return f"{name} {value:.2e}, allowed {bound:.2e}"
+    return ""
+
+
+def launches_in_a_row(fastest_ms):
+    return min(MOST_LAUNCHES, max(1, math.ceil(TIMED_MS / fastest_ms)))
+
+
+def interleave(names, measure, rounds, stop_at=math.inf, seed=1, clock=time.monotonic):
+    """Rounds in which each name takes its turn, in random order: {name: what measure(name) said in each round}.
+    Ends early, after LEAST_ROUNDS, once the clock has passed stop_at."""
+    order, results = random.Random(seed), {name: [] for name in names}
+    for done in range(rounds):
+        if done >= LEAST_ROUNDS and clock() > stop_at:
+            break
+        for name in order.sample(names, len(names)):
+            results[name].append(measure(name))
+    return results
+
+
+def speed_ratio(ms, other_ms):
+    """How many times as fast as the other: median of the ratios of the same round. None if the other has no times."""
+    return statistics.median(theirs / ours for ours, theirs in zip(ms, other_ms)) if other_ms else None
+
+
+def matmul_tflops(times):
+    return 2 * MATMUL_N**3 / statistics.median(times[MATMUL]) / 1e9
+
+
+def result_rows(shape, dtype, checked, times, launches):
+    """Rows for the result file: of all that was checked, in the order of their names, stages first.
+    checked: {name: {error, worst_row, wrong?}}; times: {name: [ms, by round]} of what was timed and of MATMUL."""
+    rows, below = [], None
+    for name in sorted(checked, key=lambda name: (name.startswith("peer:"), name)):
+        row = {"stage": name, "origin": "peer" if name.startswith("peer:") else "solution", "dtype": dtype,
+               "shape": dataclasses.asdict(shape), **checked[name]}
+        flash_error = checked.get(FLASH, {}).get("error")
+        row["error_ratio_flash"] = row["error"] / flash_error if flash_error and row["error"] is not None else None
+        if name in times:
+            ms = times[name]
+            median = statistics.median(ms)
+            tflops = shape.flops() / median / 1e9
+            row |= {"ms": median, "ms_min": min(ms), "ms_max": max(ms), "samples": len(ms), "launches": launches,
+                    "tflops": tflops, "percent_of_matmul": 100 * tflops / matmul_tflops(times),
+                    "ratio_flash": speed_ratio(ms, times.get(FLASH)), "ratio_cudnn": speed_ratio(ms, times.get(CUDNN)),
+                    "ratio_below": None if name.startswith("peer:") else speed_ratio(ms, times.get(below))}
+            below = name
+        rows.append(row)
+    return rows
+
+
+def geometric_means(rows):
+    """Of the speed and the ratios of each stage, over the lengths, by head_dim and causal. Ratios that a stage lacks
+    at some length are None."""
+    groups = {}
+    for row in rows:
+        if "ms" in row:
+            key = row["stage"], row["shape"]["head_dim"], row["shape"]["causal"]
+            groups.setdefault(key, []).append(row)
+    means = []
+    for (stage, head_dim, causal), group in groups.items():
+        mean = {"stage": stage, "head_dim": head_dim, "causal": causal, "problems": len(group)}
+        for what in ("tflops", "ratio_flash", "ratio_cudnn", "ratio_below"):
+            values = [row[what] for row in group]
+            mean[what] = None if None in values else statistics.geometric_mean(values)
+        means.append(mean)
+    return means
+
+
+def failures(rows):
+    """What makes the run fail: stages that are wrong, or that lose more accuracy than FA2."""
+    for row in rows:
+        where = f"{row['stage']}, {Shape(**row['shape'])}"
+        if row["origin"] == "solution" and "wrong" in row:
+            yield f"{where}: {row['wrong']}"
+        elif row["origin"] == "solution" and (row["error_ratio_flash"] or 0) > ALLOWED_ERROR_RATIO:
+            yield f"{where}: {row['error_ratio_flash']:.2f}x the error of {FLASH}, allowed {ALLOWED_ERROR_RATIO}x"
+
+
+def format_table(header, rows):
+    """Text columns, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+                     for line in (header, *rows))
+
+
+def rows_table(rows):
+    cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
+    header = ["stage", "ms", "min", "max", "TFLOP/s", "% matmul", "x FA2", "x cuDNN", "x below", "error", "worst row",
+              "error / FA2's"]
+    lines = [[row["stage"], cell(row, "ms", ".3f"), cell(row, "ms_min", ".3f"), cell(row, "ms_max", ".3f"),
+              cell(row, "tflops", ".1f"), cell(row, "percent_of_matmul", ".0f") or "WRONG",
+              cell(row, "ratio_flash", ".3f"), cell(row, "ratio_cudnn", ".3f"), cell(row, "ratio_below", ".3f"),
+              cell(row, "error", ".2e"), cell(row, "worst_row", ".1e"), cell(row, "error_ratio_flash", ".2f")]
+             for row in rows]
+    return format_table(header, lines)
+
+
+def means_table(means):
+    cell = lambda value, form: "" if value is None else format(value, form)
+    return format_table(["geometric means", "d", "causal", "problems", "TFLOP/s", "x FA2", "x cuDNN", "x below"],
+                        [[m["stage"], str(m["head_dim"]), "yes" if m["causal"] else "no", str(m["problems"]),
+                          cell(m["tflops"], ".1f"), cell(m["ratio_flash"], ".3f"), cell(m["ratio_cudnn"], ".3f"),
+                          cell(m["ratio_below"], ".3f")] for m in means])
+
+
+# ---- the card
+
+CARD_FIELDS = ["clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu",
+               "clocks_event_reasons.active", "driver_version"]
+SLOWED_BY = {0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+             0x20: "temperature (software)", 0x40: "temperature (hardware)", 0x80: "power brake",
+             0x100: "display clocks"}
+
+
+def start_card_query():
+    """nvidia-smi is slow to start: it answers while the card works."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(CARD_FIELDS)}", "--format=csv,noheader",
+               f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"]
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    except OSError:
+        return None
+
+
+def card_state(answer):
+    """{field: text} of one line of nvidia-smi, and why the clock is not at its maximum; {} if it does not answer."""
+    values = [value.strip() for value in answer.splitlines()[0].split(",")] if answer.strip() else []
+    if len(values) != len(CARD_FIELDS):
+        return {}
+    state = dict(zip(CARD_FIELDS, values))
+    try:
+        bits = int(state["clocks_event_reasons.active"], 16)
+    except ValueError:
+        bits = 0
+    return state | {"slowed_by": [name for bit, name in SLOWED_BY.items() if bits & bit]}
+
+
+def clocks_of(states):
+    """For the result file: the range of what was seen under load."""
+    states = [state for state in states if state]
+    if not states:
+        return {}
+
+    def seen(field):
+        values = sorted({state[field] for state in states}, key=lambda text: float(text.split()[0]))
+        return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
+    return {"sm": seen("clocks.sm"), "sm_max": states[0]["clocks.max.sm"], "memory": seen("clocks.mem"),
+            "power": seen("power.draw"), "power_limit": states[0]["power.limit"],
+            "temperature": seen("temperature.gpu") + " C",
+            "slowed_by": sorted({name for state in states for name in state["slowed_by"]})}
+
+
+# ---- the stages
+
+
+class Forward(ctypes.Structure):
+    """FlashLadderForward of common/harness/flashladder.h."""
+    _fields_ = [("stage", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
+                *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "n_q", "n_k", "head_dim", "causal")),
+                ("scale", ctypes.c_float),
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "lse", "scratch", "stream"))]
+
+
+class Library:
+    """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+
+    def call(self, function, *arguments):
+        function = getattr(self.library, function)
+        function.restype = ctypes.c_char_p
+        if error := function(*map(ctypes.byref, arguments)):
+            raise RuntimeError(error.decode())
+
+    def stages(self):
+        """[{stage, dtypes, head_dims, causal, lse, ...}]"""
+        text = ctypes.c_char_p()
+        self.call("flashladder_stages", text)
+        return json.loads(text.value)
+
+    def scratch_bytes(self, problem):
+        size = ctypes.c_size_t()
+        self.call("flashladder_scratch_bytes", problem, size)
+        return size.value
+
+    def forward(self, problem):
+        self.call("flashladder_forward", problem)
+
+
+def stage_run(library, stage, shape, dtype):
+    """run(q, k, v, O, lse) of a stage on PyTorch's current stream; returns O. RuntimeError if it cannot do this."""
+    problem = Forward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
+                      **dataclasses.asdict(shape))
+    scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
+
+    def run(q, k, v, O=None, lse=None):
+        O = torch.empty_like(q) if O is None else O
+        problem.Q, problem.K, problem.V, problem.O = (x.data_ptr() for x in (q, k, v, O))
+        problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
+        problem.stream = torch.cuda.current_stream().cuda_stream
+        library.forward(problem)
+        return O
+    return run
+
+
+# ---- the peers
+
+
+def peer_run(peer, shape):
+    """run(q, k, v) of a peer; returns O. ImportError or RuntimeError, now or at the first run, if there is no such."""
+    if peer in PACKAGES:
+        attention = importlib.import_module(peer).flash_attn_func
+
+        def run(q, k, v):  # they take (batch, sequence, heads, head_dim), of any strides
+            O = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=shape.causal)
+            return (O[0] if isinstance(O, tuple) else O).transpose(1, 2)
+        return run
+    if peer == "math" and 4 * shape.batch * shape.heads * shape.n_q * shape.n_k > MATH_BYTES:
+        raise RuntimeError("its scores would take too much memory")
+    backend = getattr(SDPBackend, SDPA_BACKENDS[peer])
+
+    def run(q, k, v):
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(q, k, v, is_causal=shape.causal,
+                                                enable_gqa=shape.kv_heads < shape.heads)
+    return run
+
+
+def peer_name(peer):
+    return f"peer:torch-{peer}" if peer in SDPA_BACKENDS else f"peer:{peer}"
+
+
+# ---- checks
+
+
+def attention_rows(q, k, v, rows, causal, real, stored):
+    """Some queries' attention as its definition reads. Sums are of type `real`; what standard attention would store is
+    rounded to `stored`. O (batch * heads, rows, head_dim) and LSE (batch * heads, rows), both `real`."""
+    n_q, n_k, scale = q.shape[2], k.shape[2], q.shape[3]**-0.5
+    group = q.shape[1] // k.shape[1]
+    rows = torch.tensor(rows, device=q.device)
+    hidden = torch.arange(n_k, device=q.device) > rows[:, None] + n_k - n_q
+    q = q[:, :, rows].flatten(0, 1)
+    k, v = (x.repeat_interleave(group, dim=1).flatten(0, 1) for x in (k, v))
+    heads_at_once = max(1, CHUNK_BYTES // (8 * len(rows) * n_k))
+    parts = []
+    for q_heads, k_heads, v_heads in zip(*(x.split(heads_at_once) for x in (q, k, v))):
+        S = (scale * (q_heads.to(real) @ k_heads.to(real).mT)).to(stored).to(real)
+        if causal:
+            S.masked_fill_(hidden, -math.inf)
+        P = S.softmax(-1).to(stored).to(real)
+        parts.append(((P @ v_heads.to(real)).to(stored).to(real), S.logsumexp(-1)))
+    return tuple(map(torch.cat, zip(*parts)))
+
+
+def errors(O, reference, rows=None):
+    """Relative Frobenius error over the rows of the reference, and that of the worst row. `rows` of a whole O
+    (batch, heads, n_q, head_dim), which must be finite everywhere; none if O has the rows of the reference."""
+    if rows is not None:
+        if not torch.isfinite(O).all():
+            return math.nan, math.nan
+        O = O[:, :, torch.tensor(rows, device=O.device)].flatten(0, 1)
+    difference = O.double() - reference
+    return ((difference.norm() / reference.norm()).item(),
+            (difference.norm(dim=-1) / reference.norm(dim=-1)).max().item())
+
+
+class Check:
+    """Judges the variants of one problem on inputs q, k, v, against float64."""
+
+    def __init__(self, inputs, causal, dtype):
+        self.inputs, self.dtype, self.rows = inputs, dtype, sampled_rows(inputs[0].shape[2])
+        self.reference, self.lse = attention_rows(*inputs, self.rows, causal, torch.float64, torch.float64)
+        standard, _ = attention_rows(*inputs, self.rows, causal, torch.float32, inputs[0].dtype)
+        self.allowed_worst_row = 2 * max(errors(standard, self.reference)[1], 2 * EPSILON[dtype])
+
+    def verdict(self, run, writes_to_ours=False, has_lse=False):
+        """{error, worst_row, wrong?}. Ours is given outputs full of NaN; a peer allocates, where NaN has just been."""
+        q = self.inputs[0]
+        poison = torch.full_like(q, math.nan)
+        if writes_to_ours:
+            O = run(*self.inputs, O=poison)
+        else:
+            del poison
+            O = run(*self.inputs)
+        error, worst_row = errors(O, self.reference, self.rows)
+        lse_error = 0.0
+        if has_lse:
+            lse = torch.full(q.shape[:3], math.nan, device=q.device)
+            run(*self.inputs, lse=lse)
+            lse = lse[:, :, torch.tensor(self.rows, device=q.device)].flatten(0, 1)
+            lse_error = ((lse - self.lse).abs() / self.lse.abs().clamp(min=1)).max().item()
+        wrong = why_wrong(self.dtype, error, worst_row, self.allowed_worst_row, lse_error)
+        number = lambda x: x if math.isfinite(x) else None  # JSON has no NaN
+        return {"error": number(error), "worst_row": number(worst_row)} | ({"wrong": wrong} if wrong else {})
+
+
+# ---- times
+
+
+def milliseconds(work):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def capture(run, inputs, launches):
+    """A CUDA graph of so many launches in a row, each on other inputs than the one before."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for q, k, v in itertools.islice(itertools.cycle(inputs), launches):
+            run(q, k, v)
+    return graph.replay
+
+
+def in_a_row(run, inputs, launches):
+    def work():
+        for q, k, v in itertools.islice(itertools.cycle(inputs), launches):
+            run(q, k, v)
+    return work
+
+
+def time_variants(runs, inputs, options, stop_at):
+    """{name: [ms a launch, by round]}, launches in a row, how they were launched, the same way for all, and the state
+    of the card meanwhile."""
+    def warm_ms(run):
+        milliseconds(lambda: run(*inputs[0]))
+        return milliseconds(lambda: run(*inputs[-1]))
+    launches = launches_in_a_row(min(map(warm_ms, runs.values()), default=TIMED_MS))
+    method, work = "CUDA graph", {}
+    try:
+        if options.no_graph:
+            raise RuntimeError("as asked")
+        work = {name: capture(run, inputs, launches) for name, run in runs.items()}
+    except RuntimeError as error:
+        method = f"launches from the host: {first_line(error)}"
+        work = {name: in_a_row(run, inputs, launches) for name, run in runs.items()}
+    a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    multiply = in_a_row(lambda *_: a @ b, inputs, MATMUL_LAUNCHES)
+
+    def measure(name):
+        if name == MATMUL:
+            a @ b
+            return milliseconds(multiply) / MATMUL_LAUNCHES
+        runs[name](*inputs[-1])  # keeps the card busy while the host queues what is timed
+        return milliseconds(work[name]) / launches
+    query = start_card_query()
+    times = interleave([*runs, MATMUL], measure, options.rounds, stop_at)
+    return times, launches, method, card_state(query.communicate()[0]) if query else {}
+
+
+def random_inputs(shape, dtype):
+    """Copies of q, k, v, fresh numbers each, that together are past twice the L2 cache: [(q, k, v), ...]"""
+    generator = torch.Generator("cuda").manual_seed(1)
+    sizes = [(shape.batch, heads, n, shape.head_dim)
+             for heads, n in ((shape.heads, shape.n_q), (shape.kv_heads, shape.n_k), (shape.kv_heads, shape.n_k))]
+    bytes_each = sum(map(math.prod, sizes)) * dtype.itemsize
+    copies = max(2, math.ceil(2 * torch.cuda.get_device_properties(0).L2_cache_size / bytes_each))
+    return [tuple(torch.randn(size, device="cuda", dtype=dtype, generator=generator) for size in sizes)
+            for _ in range(copies)]
+
+
+# ---- the run
+
+
+def cudnn_version():
+    number = torch.backends.cudnn.version()  # 91900
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number else "none"
+
+
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def compare(shape, stages, library, options, stop_at):
+    """Checks and times all that can do one problem. Rows of the result file, what was skipped {name: why}, how the
+    launches were made, the matrix product's TFLOP/s and the card's state meanwhile."""
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[options.dtype]
+    inputs = random_inputs(shape, dtype)
+    check = Check(inputs[0], shape.causal, options.dtype)
+    runs, checked, skipped = {}, {}, {}
+    for stage in stages:
+        name = stage["stage"]
+        try:
+            run = stage_run(library, name, shape, options.dtype)
+        except RuntimeError as error:
+            skipped[name] = first_line(error)
+            continue
+        try:
+            checked[name] = check.verdict(run, writes_to_ours=True, has_lse=stage["lse"])
+        except RuntimeError as error:
+            checked[name] = {"error": None, "worst_row": None, "wrong": first_line(error)}
+        runs[name] = run
+    for peer in options.peers:
+        try:
+            run = peer_run(peer, shape)
+            checked[peer_name(peer)] = check.verdict(run)
+            runs[peer_name(peer)] = run
+        except (ImportError, RuntimeError) as error:
+            skipped[peer_name(peer)] = first_line(error)
+    right = {name: run for name, run in runs.items() if "wrong" not in checked[name]}
+    del check
+    times, launches, method, state = time_variants(right, inputs, options, stop_at)
+    return result_rows(shape, options.dtype, checked, times, launches), skipped, method, matmul_tflops(times), state
+
+
+def parse(arguments=None):
+    names = lambda text: text.split(",") if text else []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stages", type=names, help="04,05,...: default all that have the dtype")
+    parser.add_argument("--peers", type=names, help=f"of {', '.join([*SDPA_BACKENDS, *PACKAGES])}; default all but "
+                        "efficient and math, for f32 these two")
+    parser.add_argument("--dtype", choices=list(EPSILON), default="bf16")
+    parser.add_argument("--grid", choices=list(GRIDS), default="full")
+    parser.add_argument("--ladder", dest="grid", action="store_const", const="ladder", help="short for --grid ladder")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, help="fewer rounds if need be, but at least "
+                        f"{LEAST_ROUNDS} (default: 45 for --grid ladder, else no limit)")
+    parser.add_argument("--json", type=pathlib.Path, help="result file, written after each problem")
+    parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/gpu/lib/libflashladder.so")
+    parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
+    one = parser.add_argument_group("one problem instead of a grid")
+    for name in ("--d", "--n", "--batch", "--heads", "--kv-heads"):
+        one.add_argument(name, type=int)
+    one.add_argument("--causal", action="store_true")
+    options = parser.parse_args(arguments)
+    options.peers = options.peers if options.peers is not None else (
+        ["efficient", "math"] if options.dtype == "f32" else ["cudnn", "flash", *PACKAGES])
+    if unknown := set(options.peers) - {*SDPA_BACKENDS, *PACKAGES}:
+        parser.error(f"no peer is called {', '.join(sorted(unknown))}")
+    numbers = [options.d, options.n, options.batch, options.heads, options.kv_heads, options.rounds]
+    if any(number is not None and number < 1 for number in numbers):
+        parser.error("sizes and rounds are at least 1")
+    if options.causal or any(number is not None for number in numbers[:5]):
+        options.grid = None
+        options.shapes = [shape(options.d or 128, options.n or 4096, options.causal, options.batch, options.heads,
+                                options.kv_heads)]
+        if options.shapes[0].heads % options.shapes[0].kv_heads:
+            parser.error("--heads is not a multiple of --kv-heads")
+    else:
+        options.shapes = GRIDS[options.grid]
+    if options.seconds is None:
+        options.seconds = 45 if options.grid == "ladder" else math.inf
+    return options
+
+
+def chosen(stages, options):
+    """The stages that were asked for. SystemExit for a name that fits none."""
+    if options.stages is None:
+        return [stage for stage in stages if options.dtype in stage["dtypes"]]
+    for name in options.stages:
+        if not any(stage["stage"].startswith(name) for stage in stages):
+            sys.exit(f"compare_torch.py: no stage of the library begins with '{name}'")
+    return [stage for stage in stages if stage["stage"].startswith(tuple(options.stages))]
+
+
+def main():
+    options = parse()
+    if torch is None:
+        sys.exit("compare_torch.py needs PyTorch (2.5 or newer), and this Python has none")
+    if not torch.cuda.is_available():
+        sys.exit("compare_torch.py needs an NVIDIA GPU, and PyTorch sees none")
+    try:
+        library = Library(options.library)
+    except OSError as error:
+        sys.exit(f"{error}\nIt is built by: cmake --preset gpu && cmake --build --preset gpu --target flashladder")
+    stages = chosen(library.stages(), options)
+
+    device = torch.cuda.get_device_properties(0)
+    result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
+              "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    print(f"{device.name}, CUDA {result['cuda']}, PyTorch {result['torch']}, cuDNN {result['cudnn']}, commit "
+          f"{result['commit']}, {options.dtype}")
+    states, matmuls, stop_at = [], [], time.monotonic() + options.seconds
+    for done, problem in enumerate(options.shapes):
+        now = time.monotonic()
+        rows, skipped, method, matmul, state = compare(problem, stages, library, options,
+                                                       now + (stop_at - now) / (len(options.shapes) - done))
+        matmuls.append(matmul)
+        states.append(state)
+        for name, why in skipped.items():
+            if name not in result["skipped"]:
+                print(f"skipped: {name}: {why}")
+        clocks = clocks_of([state])
+        conditions = {"launched": method, "sm_clock": clocks.get("sm"), "slowed_by": clocks.get("slowed_by")}
+        result["rows"] += [row | conditions for row in rows]
+        result |= {"driver": state.get("driver_version", "unknown"), "clocks": clocks_of(states),
+                   "matmul_tflops": statistics.median(matmuls), "skipped": skipped | result["skipped"],
+                   "means": geometric_means(result["rows"])}
+        print(f"\n{problem}: {method}; SM clock {clocks.get('sm')} of {clocks.get('sm_max')}, {clocks.get('power')}, "
+              f"slowed by {', '.join(clocks.get('slowed_by', [])) or 'nothing'}; matrix product {matmul:.0f} TFLOP/s\n"
+              f"{rows_table(rows)}", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    print(f"\n{means_table(result['means'])}")
+    failed = list(failures(result["rows"]))
+    print("".join(f"FAILED: {line}\n" for line in failed), end="")
+    sys.exit(1 if failed or not result["means"] else 0)
+
+
+if __name__ == "__main__":
+    main()
