@@ -152,6 +152,58 @@ std::string features_table(const nlohmann::json& r, const Arguments& arguments) 
                        caption(r, fmt::format("B = 4, N = 4096, {}; causal counts half the operations", dtype)));
 }
 
+// ---- beside PyTorch
+
+std::string column_of(const std::string& stage) {
+    if (stage == "peer:torch-flash") return "FA2";
+    if (stage == "peer:torch-cudnn") return "cuDNN";
+    return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, 2);
+}
+
+/// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
+std::string compare_table(const nlohmann::json& r, const Arguments&) {
+    // By name: the peers come last.
+    std::set<std::string> stages;
+    std::vector<std::pair<nlohmann::json, std::map<std::string, nlohmann::json>>> problems;  // shape; rows by stage
+    for (const auto& row : r.at("rows")) {
+        stages.insert(row.at("stage"));
+        if (problems.empty() || problems.back().first != row.at("shape")) problems.push_back({row.at("shape"), {}});
+        problems.back().second[row.at("stage")] = row;
+    }
+    std::vector<std::string> header = {"d", "causal", "N"};
+    std::string highest;
+    for (const std::string& stage : stages) {
+        header.push_back(column_of(stage));
+        if (!stage.starts_with("peer:")) highest = stage;
+    }
+    for (const char* peer : {"FA2", "cuDNN"}) header.push_back(fmt::format("{} / {}", column_of(highest), peer));
+
+    Table table(header);
+    for (const auto& [shape, rows] : problems) {
+        const auto cell = [&rows](const std::string& stage, const char* key, int digits) -> std::string {
+            const auto row = rows.find(stage);
+            if (row == rows.end()) return "";
+            if (row->second.contains("wrong")) return "wrong";
+            const auto& value = row->second.at(key);
+            return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
+        };
+        std::vector<std::string> cells = {shape.at("head_dim").dump(), shape.at("causal") ? "yes" : "no",
+                                          shape.at("n_q").dump()};
+        for (const std::string& stage : stages) cells.push_back(cell(stage, "tflops", 0));
+        for (const char* ratio : {"ratio_flash", "ratio_cudnn"}) cells.push_back(cell(highest, ratio, 2));
+        table.add(cells);
+    }
+    const auto text = [](const nlohmann::json& of, const char* key) { return of.value(key, "unknown"); };
+    const auto& clocks = r.at("clocks");
+    return fmt::format(
+        "{}\nTFLOP/s, {}, {}. {}, driver {}, CUDA {}, PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
+        "at most {}, power {} of {}; an 8192^3 matrix product in the same run: {:.0f} TFLOP/s.\n",
+        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, text(r, "gpu"), text(r, "driver"),
+        text(r, "cuda"), text(r, "torch"), text(r, "cudnn"), text(r, "commit"), text(r, "date"), text(clocks, "sm"),
+        text(clocks, "sm_max"), text(clocks, "power"), text(clocks, "power_limit"),
+        r.at("matmul_tflops").get<double>());
+}
+
 // ---- counted work
 
 /// The rows of the counted problems that tables are about: one head of N = 1024 on the virtual GPU as it is.
@@ -351,6 +403,7 @@ const std::map<std::string, Generator> generators = {
     {"shared-memory", {counts_file, shared_memory_table}},
     {"causal", {counts_file, causal_table}},
     {"memory", {counts_file, memory_table}},
+    {"compare", {"docs/results/compare.json", compare_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
 };
