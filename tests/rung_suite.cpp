@@ -136,6 +136,18 @@ TEST_CASE("gives the same bits again") {
     CHECK(run(stage_under_test(), inputs).O == run(stage_under_test(), inputs).O);
 }
 
+TEST_CASE("variants agree with the reference") {
+    std::size_t turn = 0;
+    for (const Stage& variant : variants())
+        for (const int head_dim : variant.supports.head_dims) {
+            AttentionShape shape = shape_of(2, 150, 200, head_dim);
+            shape.dtype = variant.supports.dtypes[turn++ % variant.supports.dtypes.size()];
+            const Inputs inputs = make_inputs(shape, turn % 2 ? Values::normal : Values::peaky, test_seed());
+            const Comparison result = check(variant, inputs, Judge::both_rules, variant.supports.lse);
+            CHECK_MESSAGE(result.passed, variant.name(), ": ", result.describe(shape));
+        }
+}
+
 /// The line with which the stage refuses `args`.
 std::string refusal(const ForwardArgs& args) {
     try {

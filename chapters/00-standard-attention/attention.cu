@@ -90,7 +90,6 @@ std::size_t scratch_bytes(const AttentionShape& s) {
 unsigned tiles(int n) { return (n + tile - 1) / tile; }
 
 void launch(const ForwardArgs& args) {
-    require_supported(supports, args);
     const auto& [batch, heads, kv_heads, N_q, N_k, d, causal, dtype] = args.shape;
     const unsigned batch_heads = batch * heads;
     const auto* Q = static_cast<const float*>(args.Q);

@@ -179,7 +179,6 @@ const Support supports{
 std::size_t scratch_bytes(const AttentionShape&) { return 0; }
 
 void launch(const ForwardArgs& args) {
-    require_supported(supports, args);
     if (args.shape.head_dim == 64)
         args.shape.causal ? launch_swapped<64, true>(args) : launch_swapped<64, false>(args);
     else

@@ -94,10 +94,10 @@ ClosedForm swapped_flash(const Head& h) {
             tiles * (B_r * B_c + B_r * threads_a_row), rows_with_keys * threads_a_row};
 }
 
-ClosedForm tensor_core_flash(const Head& h) {
-    constexpr double B_r = 32, lanes_a_row = 4;
+/// Rungs 04 to 07: blocks of B_r queries walk over blocks of B_c keys.
+ClosedForm tensor_core_flash(const Head& h, double B_r, double B_c) {
+    constexpr double lanes_a_row = 4;
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
-    const double B_c = d == 64 ? 32 : 16;
     const auto [tiles, keys, most_keys] = walk_over_keys(h, B_r, B_c);
     // Rows past the end are computed too, as queries that are 0.
     const double rows_without_keys = causal ? std::max(0.0, N_q - N_k) : 0;
@@ -116,7 +116,10 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"01-minimal-flash", minimal_flash},
         {"02-shared-memory-tiling", tiled_flash},
         {"03-row-swapped-loops", swapped_flash},
-        {"04-tensor-cores", tensor_core_flash},
+        {"04-tensor-cores", [](const Head& h) { return tensor_core_flash(h, 32, h.d == 64 ? 32 : 16); }},
+        {"05-warp-partitioning", [](const Head& h) { return tensor_core_flash(h, 128, h.d == 64 ? 64 : 16); }},
+        {"06-swizzling", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
+        {"07-async-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;

@@ -9,15 +9,15 @@
 namespace flashladder {
 namespace {
 
-std::vector<Stage>& registry() {
-    static std::vector<Stage> stages;
-    return stages;
+std::vector<Stage>& registry(bool of_variants) {
+    static std::vector<Stage> stages, variants;
+    return of_variants ? variants : stages;
 }
 
 }  // namespace
 
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse) {
-    const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.stage, why); };
+    const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
     const std::pair<const char*, int> sizes[] = {{"batch", shape.batch},       {"heads", shape.heads},
                                                  {"kv_heads", shape.kv_heads}, {"n_q", shape.n_q},
                                                  {"n_k", shape.n_k},           {"head_dim", shape.head_dim}};
@@ -45,34 +45,35 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     return "";
 }
 
-void require_supported(const Support& supports, const ForwardArgs& args) {
+void Stage::launch(const ForwardArgs& args) const {
     std::string why = why_unsupported(supports, args.shape, args.lse != nullptr);
+    const auto refuse = [&](bool condition, const std::string& text) {
+        if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
+    };
     const std::pair<const char*, const void*> pointers[] = {{"Q", args.Q}, {"K", args.K}, {"V", args.V}, {"O", args.O}};
-    for (const auto& [name, pointer] : pointers)
-        if (why.empty() && !pointer) why = fmt::format("{}: {} is a null pointer", supports.stage, name);
-    if (why.empty() && !std::isfinite(args.scale)) why = fmt::format("{}: scale is {}", supports.stage, args.scale);
-    if (why.empty() && !args.scratch) {
-        const auto stage = std::find_if(registry().begin(), registry().end(),
-                                        [&](const Stage& s) { return s.name() == supports.stage; });
-        if (stage != registry().end() && stage->scratch_bytes(args.shape) > 0)
-            why = fmt::format("{}: scratch is a null pointer, but {} bytes are needed", supports.stage,
-                              stage->scratch_bytes(args.shape));
-    }
+    for (const auto& [tensor, pointer] : pointers) refuse(!pointer, fmt::format("{} is a null pointer", tensor));
+    refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
+    if (why.empty() && !args.scratch)
+        if (const std::size_t bytes = scratch_bytes(args.shape))
+            refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", bytes));
     if (!why.empty()) throw std::invalid_argument(why);
+    launch_supported(args);
 }
 
-std::span<const Stage> stages() { return registry(); }
+std::span<const Stage> stages() { return registry(false); }
+std::span<const Stage> variants() { return registry(true); }
 
 const Stage& find_stage(const std::string& name) {
-    for (const Stage& stage : stages())
-        if (stage.name() == name) return stage;
+    for (const auto all : {stages(), variants()})
+        for (const Stage& stage : all)
+            if (stage.name() == name) return stage;
     throw std::invalid_argument(name + " is not in this program");
 }
 
 Registration::Registration(Stage stage) {
-    auto& all = registry();
-    const auto place = std::find_if(all.begin(), all.end(), [&](const Stage& s) { return s.name() > stage.name(); });
-    all.insert(place, std::move(stage));
+    auto& all = registry(!stage.supports.variant.empty());
+    const auto after = [&](const Stage& s) { return s.supports.stage > stage.supports.stage; };
+    all.insert(std::find_if(all.begin(), all.end(), after), std::move(stage));
 }
 
 const char* to_string(DType dtype) {

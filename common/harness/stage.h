@@ -13,7 +13,8 @@ namespace flashladder {
 
 /// What a stage can do. What is not said here it refuses.
 struct Support {
-    std::string stage;  // "01-minimal-flash", the name of its folder
+    std::string stage;    // "01-minimal-flash", the name of its folder
+    std::string variant = "";  // "split-K": another form of it, kept to compare; "" for the stage itself
     std::vector<int> head_dims;
     std::vector<DType> dtypes = {DType::f32};  // the first is the one that tables are made in
     bool causal = false;
@@ -21,30 +22,42 @@ struct Support {
     bool grouped_query = false;
     int max_batch_heads = 0;  // 0: any number
     int max_n_k = 0;          // 0: any number
+
+    /// For a variant, which need not do it all: only bf16, and not causal.
+    Support for_variant(std::string name) const {
+        Support s = *this;
+        s.variant = std::move(name), s.dtypes = {DType::bf16}, s.causal = false;
+        return s;
+    }
+    std::string name() const { return variant.empty() ? stage : stage + "/" + variant; }
 };
 
 struct Stage {
     Support supports;
-    void (*launch)(const ForwardArgs&);
+    void (*launch_supported)(const ForwardArgs&);
     std::size_t (*scratch_bytes)(const AttentionShape&);
 
-    const std::string& name() const { return supports.stage; }
+    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
+    /// stage, the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
+    void launch(const ForwardArgs& args) const;
+
+    /// "05-warp-partitioning", of a variant "05-warp-partitioning/split-K".
+    std::string name() const { return supports.name(); }
 };
 
-/// Throws std::invalid_argument with one line that names the stage, the limit and the value, if the stage cannot do
-/// this.
-void require_supported(const Support& supports, const ForwardArgs& args);
-/// The same for the shape alone: the line, or "" if the stage can.
+/// One line that names the stage, the limit and the value, if the stage cannot do this; "" if it can.
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse = false);
 
-/// All registered stages, by name.
+/// All registered stages, by name; without their variants.
 std::span<const Stage> stages();
+/// All registered variants of stages, by stage, in the order of registration.
+std::span<const Stage> variants();
 
-/// The registered stage of this name. Throws std::invalid_argument if there is none.
+/// The registered stage or variant of this name. Throws std::invalid_argument if there is none.
 const Stage& find_stage(const std::string& name);
 
 struct Registration {
-    explicit Registration(Stage stage);
+    Registration(Stage stage);
 };
 
 const char* to_string(DType dtype);

@@ -1,0 +1,49 @@
+// What the launch of every rung from 05 on has in common: from a shape known at run time to template arguments, and
+// from ForwardArgs to the parameters of a kernel.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "launch.h"
+#include "problem.h"
+
+namespace flashladder {
+
+/// Calls f.operator()<Element, d, causal>() for the dtype, head_dim and causal of the shape. The stage supports bf16 and
+/// f16, head_dim 64 and 128, or has refused the others before.
+template <class F>
+void with_types_of(const AttentionShape& shape, F f) {
+    const auto with_element = [&]<class Element>() {
+        if (shape.head_dim == 64)
+            shape.causal ? f.template operator()<Element, 64, true>() : f.template operator()<Element, 64, false>();
+        else
+            shape.causal ? f.template operator()<Element, 128, true>() : f.template operator()<Element, 128, false>();
+    };
+    shape.dtype == DType::bf16 ? with_element.template operator()<__nv_bfloat16>()
+                               : with_element.template operator()<__half>();
+}
+
+/// The same for head_dim alone: f.operator()<d>().
+template <class F>
+void with_d_of(const AttentionShape& shape, F f) {
+    shape.head_dim == 64 ? f.template operator()<64>() : f.template operator()<128>();
+}
+
+/// What a kernel gets: (Q, K, V, O, lse, N_q, N_k, heads that share a kv head, scale in base 2).
+template <class Element>
+using ForwardKernel = void (*)(const Element*, const Element*, const Element*, Element*, float*, int, int, int, float);
+
+/// Launches it on a grid of (blocks of B_r queries, heads, batch). Throws CudaError.
+template <class Element>
+void launch_forward(ForwardKernel<Element> kernel, const ForwardArgs& args, int B_r, int threads,
+                    std::size_t shared_bytes) {
+    constexpr float log2_e = 1.44269504089f;
+    const AttentionShape& s = args.shape;
+    const dim3 grid((s.n_q + B_r - 1) / B_r, s.heads, s.batch);
+    launch_kernel(kernel, {grid, dim3(threads), shared_bytes, args.stream}, static_cast<const Element*>(args.Q),
+                  static_cast<const Element*>(args.K), static_cast<const Element*>(args.V),
+                  static_cast<Element*>(args.O), args.lse, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale * log2_e);
+}
+
+}  // namespace flashladder
