@@ -40,6 +40,14 @@ struct LaunchConfig {
     dim3 cluster = {1, 1, 1};  // blocks that share memory, of which the grid is a multiple (sm_90)
 };
 
+/// What the last launch_kernel() of this thread launched: entry is null if there was none.
+struct LaunchedKernel {
+    const void* entry = nullptr;
+    int threads = 0;  // of a block
+    std::size_t shared_bytes = 0;
+};
+inline thread_local LaunchedKernel last_launch;
+
 /// Launches a kernel; allows it more than 48 KB of dynamic shared memory where asked for. Does not wait for it.
 /// Throws CudaError where the launch is refused; on the emulator also where the kernel fails.
 template <class... Parameters, class... Arguments>
@@ -49,6 +57,7 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         std::tuple<Parameters...> arguments;
     } call{kernel, {static_cast<Parameters>(std::forward<Arguments>(arguments))...}};
     const void* entry = reinterpret_cast<const void*>(kernel);
+    last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), config.shared_bytes};
     check_cuda(
         cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
         "opting in to dynamic shared memory");

@@ -235,6 +235,11 @@ void print_counted_work(nlohmann::json& results) {
 int count_rungs(const CountOptions& options) {
     nlohmann::json results = new_results();
     Table table = counts_table();
+    for (const int head_dim : {64, 128})
+        for (const Stage& variant : variants()) {
+            const Problem problem = in_dtype_of(variant, {square(1024, head_dim)});
+            results["variants"].push_back(row_of(variant, problem, count(variant, problem, 1)));
+        }
     for (const Problem& in_f32 : problems())
         for (const Stage& stage : stages()) {
             const Problem problem = in_dtype_of(stage, in_f32);
@@ -247,7 +252,9 @@ int count_rungs(const CountOptions& options) {
         }
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     if (!options.check.empty()) {
-        const bool fresh = nlohmann::json::parse(read_file(options.check)).at("rows") == results.at("rows");
+        const auto committed = nlohmann::json::parse(read_file(options.check));
+        const bool fresh = committed.at("rows") == results.at("rows") &&
+                           committed.value("variants", nlohmann::json()) == results.value("variants", nlohmann::json());
         fmt::print("{} {}\n", options.check,
                    fresh ? "is what is counted now" : "is stale: ./ladder count --json " + options.check);
         return fresh ? 0 : 1;

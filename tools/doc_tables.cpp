@@ -356,6 +356,37 @@ std::string memory_table(const nlohmann::json& r, const Arguments&) {
                        counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
 }
 
+/// A stage beside its variants: times and resources from the GPU, counted work from the emulator.
+std::string variants_table(const nlohmann::json& r, const Arguments& arguments) {
+    const nlohmann::json counts = results(counts_file);
+    Table table({"d", "", "ms", "TFLOP/s", "registers", "spilled bytes", "shared memory", "blocks a multiprocessor",
+                 "shared wavefronts", "of them conflicts", "barriers"});
+    for (const int d : {64, 128}) {
+        std::vector<nlohmann::json> rows;
+        for (const char* set : {"rows", "variants"})
+            for (const auto& row : counts.value(set, nlohmann::json::array()))
+                if (counted(row) && is_rung(row, arguments.at("rung")) && row.at("shape").at("head_dim") == d)
+                    rows.push_back(row);
+        for (const auto& row : rows) {
+            const std::string name = row.at("stage");
+            const Totals t(row.at("counts").at("total"));
+            const auto timing = std::ranges::find_if(r.at("rows"), [&](const nlohmann::json& timed_row) {
+                return timed(timed_row, "variants") && timed_row.at("stage") == name &&
+                       timed_row.at("shape").at("head_dim") == d;
+            });
+            const bool known = timing != r.at("rows").end();
+            const auto whole = [&](const char* key) { return known ? timing->at(key).dump() : ""; };
+            table.add({fmt::format("{}", d), name.find('/') == name.npos ? "the stage" : name.substr(name.find('/') + 1),
+                       known ? milliseconds(*timing) : "", known ? tflops(*timing) : "", whole("registers"),
+                       whole("local_bytes"), known ? readable_bytes(timing->at("shared_bytes")) : "",
+                       whole("blocks_per_sm"), fmt::format("{:.0f}", t.wavefronts), percent(t.conflicts, t.wavefronts),
+                       fmt::format("{:.0f}", t.barriers)});
+        }
+    }
+    return fmt::format("{}\nTimes: N = 4096, bf16, not causal. {}{}", table.markdown(), caption(r, on_the_grid),
+                       counts_caption(counts, counted_problem));
+}
+
 /// Kernel by kernel: what the profiler said and what the emulator counted.
 std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
     const nlohmann::json emulated = results("docs/results/ncu-emulator.json");
@@ -403,6 +434,7 @@ const std::map<std::string, Generator> generators = {
     {"shared-memory", {counts_file, shared_memory_table}},
     {"causal", {counts_file, causal_table}},
     {"memory", {counts_file, memory_table}},
+    {"variants", {timings_file, variants_table}},
     {"compare", {"docs/results/compare.json", compare_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},

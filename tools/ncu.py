@@ -16,7 +16,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-RUNGS = ["00", "01", "02", "03", "04"]
+RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07"]
 WORKLOADS = {f"rung {rung}": ["ladder", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
 WORKLOADS["tutorials"] = ["emulator-tutorials", "--test-case=tutorial: the same bits*"]
 

@@ -70,7 +70,7 @@ nlohmann::json to_json(const AttentionShape& s) {
 }
 
 nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison,
-                          const Timing* timing) {
+                          const TimedStage* timed) {
     nlohmann::json row = {{"stage", stage.name()},
                           {"origin", "solution"},
                           {"dtype", to_string(s.dtype)},
@@ -78,12 +78,16 @@ nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Com
                           {"error", comparison.error},
                           {"worst_row", comparison.worst_row},
                           {"scratch_bytes", stage.scratch_bytes(s)}};
-    if (timing) {
-        row["ms"] = timing->ms;
-        row["ms_min"] = timing->ms_min;
-        row["ms_max"] = timing->ms_max;
-        row["samples"] = timing->samples;
-        row["tflops"] = s.flops() / timing->ms / 1e9;
+    if (timed) {
+        row["ms"] = timed->timing.ms;
+        row["ms_min"] = timed->timing.ms_min;
+        row["ms_max"] = timed->timing.ms_max;
+        row["samples"] = timed->timing.samples;
+        row["tflops"] = s.flops() / timed->timing.ms / 1e9;
+        row["registers"] = timed->resources.registers;
+        row["local_bytes"] = timed->resources.local_bytes;
+        row["shared_bytes"] = timed->resources.shared_bytes;
+        row["blocks_per_sm"] = timed->resources.blocks_per_sm;
     }
     return row;
 }

@@ -18,9 +18,9 @@ void note_gpu_state(nlohmann::json& results);
 
 nlohmann::json to_json(const AttentionShape& shape);
 
-/// One row: a stage on a shape. Times are null where nothing was timed.
+/// One row: a stage on a shape. Without times and resources where nothing was timed: null.
 nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison,
-                          const Timing* timing);
+                          const TimedStage* timed);
 
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);

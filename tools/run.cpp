@@ -87,6 +87,12 @@ struct TimedProblem {
     std::string set;
     AttentionShape shape;      // but for its dtype
     std::string lowest_stage;  // of those that take part
+
+    AttentionShape shape_in(DType dtype) const {
+        AttentionShape s = shape;
+        s.dtype = dtype;
+        return s;
+    }
 };
 
 /// 16384 tokens and a model width of 2048, as the papers and CURRICULUM's floors have it.
@@ -115,23 +121,42 @@ std::vector<TimedProblem> timed_problems() {
         AttentionShape both = grouped;
         both.causal = true;
         for (const AttentionShape& s : {plain, causal, grouped, both}) all.push_back({"features", s, "03"});
+        all.push_back({"variants", plain, ""});
     }
     return all;
 }
 
-/// Times the stages that take part and whose dtype is that of the shape, and checks what they computed. `ms_below` is
-/// the time of the rung below, 0 if there is none.
-void time_in_one_dtype(const std::string& set, const AttentionShape& shape, const std::string& lowest_stage,
-                       double& ms_below, Table& table, nlohmann::json& results) {
+/// The stages, and for the set "variants" those that have variants, with these, whose dtype is that of the shape.
+std::vector<const Stage*> taking_part(const TimedProblem& problem, DType dtype) {
     std::vector<const Stage*> able;
-    for (const Stage& stage : stages())
-        if (stage.name() >= lowest_stage && dtype_of(stage) == shape.dtype &&
-            why_unsupported(stage.supports, shape).empty())
+    const auto add = [&](const Stage& stage) {
+        if (stage.name() >= problem.lowest_stage && dtype_of(stage) == dtype &&
+            why_unsupported(stage.supports, problem.shape_in(dtype)).empty())
             able.push_back(&stage);
+    };
+    const auto is_of = [](const Stage& stage) {
+        return [&stage](const Stage& variant) { return variant.supports.stage == stage.supports.stage; };
+    };
+    for (const Stage& stage : stages()) {
+        if (problem.set != "variants") add(stage);
+        if (problem.set != "variants" || std::ranges::none_of(variants(), is_of(stage))) continue;
+        add(stage);
+        for (const Stage& variant : variants())
+            if (is_of(stage)(variant)) add(variant);
+    }
+    return able;
+}
+
+/// Times the stages that take part, and checks what they computed. `ms_below` is the time of the rung below, 0 if there
+/// is none.
+void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_below, Table& table,
+                       nlohmann::json& results) {
+    const std::vector<const Stage*> able = taking_part(problem, dtype);
     if (able.empty()) return;
+    const AttentionShape shape = problem.shape_in(dtype);
     progress(fmt::format("timing {}", to_string(shape)));
-    const std::vector<Timing> timings = time_stages(able, shape);
     const Inputs inputs = make_inputs(shape, Values::normal, 1);
+    const std::vector<TimedStage> timed = time_stages(able, inputs);
     // Few rows suffice: the shapes were all checked above, here the point is that the timed one is right too.
     auto rows = rows_to_check(shape, 1);
     std::vector<std::size_t> sampled;
@@ -140,32 +165,29 @@ void time_in_one_dtype(const std::string& set, const AttentionShape& shape, cons
     const AttentionRows reference = reference_attention(inputs, sampled),
                         standard = standard_attention(inputs, sampled);
     for (std::size_t s = 0; s < able.size(); ++s) {
-        const Comparison c = compare(run(*able[s], inputs), shape, reference, standard);
+        const Comparison c = compare(timed[s].outputs, shape, reference, standard);
         if (!c.passed) throw std::runtime_error(fmt::format("{}: {}", able[s]->name(), c.describe(shape)));
-        const Timing& t = timings[s];
+        const Timing& t = timed[s].timing;
         const auto number = [](int n) { return fmt::format("{}", n); };
-        table.add({set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
+        table.add({problem.set, number(shape.batch), number(shape.heads), number(shape.n_q), number(shape.head_dim),
                    fmt::format("{}{}", shape.causal ? "causal " : "",
                                shape.kv_heads < shape.heads ? fmt::format("{} kv heads", shape.kv_heads) : ""),
                    able[s]->name(), to_string(shape.dtype), fmt::format("{:.3f}", t.ms),
                    fmt::format("{:.3f}", t.ms_min), fmt::format("{:.3f}", t.ms_max),
                    fmt::format("{:.2f}", shape.flops() / t.ms / 1e9),
-                   ms_below > 0 ? fmt::format("{:.2f}x", ms_below / t.ms) : ""});
-        results["rows"].push_back(result_row(*able[s], shape, c, &t));
-        results["rows"].back()["set"] = set;
+                   ms_below > 0 && problem.set != "variants" ? fmt::format("{:.2f}x", ms_below / t.ms) : ""});
+        results["rows"].push_back(result_row(*able[s], shape, c, &timed[s]));
+        results["rows"].back()["set"] = problem.set;
         ms_below = t.ms;
     }
 }
 
 [[maybe_unused]] void time_all(nlohmann::json& results) {
     Table table({"table", "B", "H", "N", "d", "", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
-    for (const auto& [set, problem, lowest_stage] : timed_problems()) {
+    for (const TimedProblem& problem : timed_problems()) {
         double ms_below = 0;
-        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-            AttentionShape shape = problem;
-            shape.dtype = dtype;
-            time_in_one_dtype(set, shape, lowest_stage, ms_below, table, results);
-        }
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+            time_in_one_dtype(problem, dtype, ms_below, table, results);
     }
     note_gpu_state(results);
     progress("");

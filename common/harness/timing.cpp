@@ -35,11 +35,26 @@ std::size_t copies_past_l2(const AttentionShape& shape) {
     return std::clamp<std::size_t>((2 * static_cast<std::size_t>(device.l2CacheSize) + bytes - 1) / bytes, 1, 64);
 }
 
+Resources resources_of_last_launch() {
+    Resources r;
+#ifdef FLASHLADDER_GPU
+    cudaFuncAttributes attributes;
+    check_cuda(cudaFuncGetAttributes(&attributes, last_launch.entry), "attributes of the kernel");
+    r.registers = attributes.numRegs;
+    r.local_bytes = static_cast<int>(attributes.localSizeBytes);
+    r.shared_bytes = attributes.sharedSizeBytes + last_launch.shared_bytes;
+    check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&r.blocks_per_sm, last_launch.entry, last_launch.threads,
+                                                             last_launch.shared_bytes),
+               "occupancy");
+#endif
+    return r;
+}
+
 }  // namespace
 
-std::vector<Timing> time_stages(const std::vector<const Stage*>& stages, const AttentionShape& shape,
-                                const TimingOptions& options) {
-    const Inputs inputs = make_inputs(shape, Values::normal, 1);
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Inputs& inputs,
+                                    const TimingOptions& options) {
+    const AttentionShape& shape = inputs.shape;
     std::size_t scratch_bytes = 0;
     for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(shape));
     const DeviceBuffer scratch(scratch_bytes);
@@ -49,30 +64,34 @@ std::vector<Timing> time_stages(const std::vector<const Stage*>& stages, const A
     for (std::size_t i = 0; i < copies_past_l2(shape); ++i)
         problems.push_back(std::make_unique<DeviceProblem>(without_scratch, inputs, false));
 
-    std::size_t next = 0;
-    const auto time_once = [&](const Stage& stage) {
-        ForwardArgs args = problems[next++ % problems.size()]->args();
+    const auto time_once = [&](const Stage& stage, std::size_t problem) {
+        ForwardArgs args = problems[problem % problems.size()]->args();
         args.scratch = scratch.data();
         return milliseconds([&] { stage.launch(args); });
     };
+    std::vector<TimedStage> results;
     std::vector<std::vector<double>> samples(stages.size());
     std::vector<int> wanted;
     for (const Stage* stage : stages) {  // warm-up; its last launch says how many the time allows
-        double ms = time_once(*stage);
-        if (ms < 1000) ms = time_once(*stage);
+        problems[0]->O.fill(0xFF);
+        double ms = time_once(*stage, 0);
+        results.push_back(
+            {{}, resources_of_last_launch(), {problems[0]->O.download(shape.q_elements(), shape.dtype), {}}});
+        if (ms < 1000) ms = time_once(*stage, 1);
         wanted.push_back(
             std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
     }
+    std::size_t next = 0;
     for (int round = 0; round < options.max_samples; ++round)
         for (std::size_t s = 0; s < stages.size(); ++s)
-            if (round < wanted[s]) samples[s].push_back(time_once(*stages[s]));
+            if (round < wanted[s]) samples[s].push_back(time_once(*stages[s], next++));
 
-    std::vector<Timing> timings;
-    for (auto& ms : samples) {
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        auto& ms = samples[s];
         std::sort(ms.begin(), ms.end());
-        timings.push_back({ms[ms.size() / 2], ms.front(), ms.back(), static_cast<int>(ms.size())});
+        results[s].timing = {ms[ms.size() / 2], ms.front(), ms.back(), static_cast<int>(ms.size())};
     }
-    return timings;
+    return results;
 }
 
 }  // namespace flashladder

@@ -25,10 +25,10 @@ struct Padded {
     template <int columns>
     static constexpr int stride = columns + chunk;
     template <int rows, int columns>
-    static constexpr int elements = rows * stride<columns>;
+    static constexpr int elements = rows * (columns + chunk);
     template <int rows, int columns>
     __device__ static int offset(int row, int column) {
-        return row * stride<columns> + column;
+        return row * (columns + chunk) + column;
     }
 };
 
