@@ -99,7 +99,7 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
     const std::uint64_t number = progress.issued++;
     const std::size_t position = number - group.done;
     if (position == group.under_way.size()) {
-        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}};
+        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}, {}, {}};
         if (!product.accumulator) {
             product.accumulator = group.accumulators.emplace_back(std::make_unique<Accumulator>()).get();
             product.accumulator->n = shape.n;
@@ -109,6 +109,16 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         group.under_way.push_back(std::move(product));
     }
     Product& product = group.under_way[position];
+    if (watching) {
+        if (group.slot == 0) group.slot = new_slot();
+        const Actor& self = current->order.actor;  // its clock is that of all lanes: they have just met
+        const Actor reader{self.team, group.slot, static_cast<std::uint32_t>(number + 1), self.clock};
+        product.reader_of_A[current->warp() % warpgroup_warps] = reader;
+        if (product.warps == 0)
+            product.reader_of_B = reader;
+        else
+            product.reader_of_B.clock.meet(reader.clock);
+    }
     if (product.shape != shape || product.a != own.a || product.b != own.b)
         refuse(where, "warps disagree: those of a warpgroup bring different shapes, scales or descriptors to a wgmma");
     Accumulator& accumulator = *product.accumulator;
@@ -173,6 +183,7 @@ void wgmma_wait(int pending, const Where& where) {
         group.waiting.push_back(current);
         wait({"wgmma_wait", number, 0, what_is_not_done}, where);
     }
+    if (watching) acquire_slot(*current, group.slot, number);
 }
 
 void check_descriptor(const void* start, unsigned leading, unsigned stride, const Where& where) {
