@@ -18,8 +18,8 @@ struct RaceWords {
 /// Within 10 seeds the launch fails by a race, and the report says so: with the lines that the kernel has noted in
 /// these places, in either order.
 void check_race(const RacyLaunch& launch, const std::vector<int>& lines, const RaceWords& words);
-/// Within 10 seeds the launch fails with such a report.
-void check_report(const RacyLaunch& launch, const std::string& kind, const std::string& words);
+/// Within 10 seeds the launch fails with a report of one of these kinds.
+void check_report(const RacyLaunch& launch, const std::vector<std::string>& kinds, const std::string& words);
 void check_no_race(const RacyLaunch& launch, int seeds);
 
 }  // namespace flashladder

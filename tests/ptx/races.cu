@@ -313,18 +313,19 @@ TEST_CASE("races: in a ring") {
     using enum Ring;
     const RaceWords words{__FILE__, "barrier"};
     check_race(run_ring<no_wait_for_full>, {0, 1}, words);
-    check_race(run_ring<no_wait_for_empty>, {0}, words);
+    // What the order decides is which of these is seen first.
+    check_report(run_ring<no_wait_for_empty>, {"race", "too many arrivals"}, "thread     (");
     check_race(run_ring<full_of_wrong_phase>, {0, 1}, words);
     check_race(run_ring<released_early>, {0, 1}, words);
     check_race(run_ring<released_by_a_lane>, {0, 1}, words);
-    check_race(run_ring<too_few_bytes>, {0, 1}, words);
+    check_report(run_ring<too_few_bytes>, {"race", "deadlock"}, "kernel     ring");
     check_race(run_ring<full_of_other_stage>, {0, 1}, words);
-    check_report(run_ring<no_barrier_after_init>, "no barrier", "it was not initialised");
-    check_report(run_ring<empty_of_wrong_phase>, "deadlock", "64 threads wait for barrier_try_wait");
-    check_report(run_ring<too_many_bytes>, "deadlock", "256 bytes are missing");
-    check_report(run_ring<too_few_arrivals>, "race", "barrier");
-    check_report(run_ring<too_many_arrivals>, "deadlock", "1 of 3 arrivals");
-    check_report(run_ring<no_barrier_fence>, "missing fence", "no fence_barrier_init() since");
+    check_report(run_ring<no_barrier_after_init>, {"no barrier"}, "it was not initialised");
+    check_report(run_ring<empty_of_wrong_phase>, {"deadlock"}, "64 threads wait for barrier_try_wait");
+    check_report(run_ring<too_many_bytes>, {"deadlock"}, "256 bytes are missing");
+    check_report(run_ring<too_few_arrivals>, {"race", "deadlock", "too many arrivals"}, "barrier");
+    check_report(run_ring<too_many_arrivals>, {"deadlock"}, "1 of 3 arrivals");
+    check_report(run_ring<no_barrier_fence>, {"missing fence"}, "no fence_barrier_init() since");
 }
 
 TEST_CASE("races: cp.async") {
@@ -344,7 +345,7 @@ TEST_CASE("races: bulk stores") {
     check_race(run_stores<waited_for_too_few>, {0, 1}, words);
     check_race(run_stores<no_barrier_after_wait>, {0, 1}, words);
     check_race(run_stores<read_back_early>, {0, 2}, words);
-    check_report(run_stores<no_proxy_fence>, "missing fence", "no fence_proxy_async() since");
+    check_report(run_stores<no_proxy_fence>, {"missing fence"}, "no fence_proxy_async() since");
 }
 
 TEST_CASE("races: wgmma") {
@@ -354,7 +355,7 @@ TEST_CASE("races: wgmma") {
     check_race(run_products<wait_for_too_few>, {0, 1}, words);
     check_race(run_products<no_barrier_before>, {0, 1}, words);
     // A barrier behind wgmma_wait() would be idle: that waits for the products of the whole warpgroup.
-    check_report(run_products<no_fence>, "missing fence", "no fence_proxy_async() since");
+    check_report(run_products<no_fence>, {"missing fence"}, "no fence_proxy_async() since");
 }
 
 TEST_CASE("races: in a cluster") {
