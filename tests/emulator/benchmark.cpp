@@ -50,7 +50,7 @@ __global__ void named_barriers(int* result) {
 }
 __global__ void matrix_loads(int* result) {
     auto* tile = dynamic_shared<uint4>();
-    tile[threadIdx.x % 32] = {1, 2, 3, 4};
+    if (threadIdx.x < 32) tile[threadIdx.x] = {1, 2, 3, 4};
     __syncthreads();
     std::uint32_t x[4];
     for (int i = 0; i < rounds; ++i) ptx::ldmatrix(x, &tile[threadIdx.x % 32]);
@@ -96,7 +96,7 @@ __device__ int read_all(const int* x) {
     }
     return sum;
 }
-__global__ void global_reads(int* result) { result[threadIdx.x] = read_all(result); }
+__global__ void global_reads(int* result) { result[threads + threadIdx.x] = read_all(result); }
 __global__ void static_shared_reads(int* result) {
     __shared__ int x[threads];
     x[threadIdx.x] = 0;
@@ -140,7 +140,7 @@ double attention_nanoseconds(int N) {
 void print(const char* what, double nanoseconds) { std::printf("%-58s %10.1f ns\n", what, nanoseconds); }
 
 void print_all() {
-    const DeviceArray<int> result(threads);
+    const DeviceArray<int> result(2 * threads);
     const auto launch = [&](void (*kernel)(int*), unsigned blocks = 1) {
         return best_nanoseconds([&] { launch_kernel(kernel, {blocks, threads, wgmma_bytes}, result.data()); });
     };
