@@ -288,6 +288,13 @@ CountedWork count_work(const std::function<void()>& run) {
     return counted;
 }
 
+nlohmann::json to_json(const GlobalWork& work) {
+    return {{"accesses", work.accesses},
+            {"requested_bytes", work.requested_bytes},
+            {"used_bytes", work.used_bytes},
+            {"sectors", work.sectors}};
+}
+
 nlohmann::json to_json(const Work& work) {
     nlohmann::json json;
     constexpr const char* names[access_kinds] = {"read",     "write",     "atomic",     "cp_async",
@@ -295,10 +302,7 @@ nlohmann::json to_json(const Work& work) {
     for (std::size_t i = 0; i < work.global.size(); ++i) {
         const GlobalWork& g = work.global[i];
         if (g.accesses > 0)
-            json["global"][names[i]] = {{"accesses", g.accesses},
-                                        {"requested_bytes", g.requested_bytes},
-                                        {"used_bytes", g.used_bytes},
-                                        {"sectors", g.sectors}};
+            json["global"][names[i]] = to_json(g);
         const SharedWork& s = work.shared[i];
         if (s.accesses > 0)
             json["shared"][names[i]] = {{"accesses", s.accesses},

@@ -96,6 +96,7 @@ CountedWork count_work(const std::function<void()>& run);
 /// As JSON, with or without the lines. If LADDER_COUNTS names a file, this of all that a program launches is written
 /// there when it ends.
 nlohmann::json to_json(const CountedWork& work, bool with_lines = true);
+nlohmann::json to_json(const GlobalWork& work);
 nlohmann::json to_json(const Work& work);
 
 }  // namespace emulator

@@ -179,6 +179,11 @@ void forget(SharedWindow& window, std::vector<std::uint8_t>& written, std::vecto
     window.writers = writers.data();
 }
 
+bool same_place(const std::source_location& a, const std::source_location& b) {
+    return a.line() == b.line() && a.column() == b.column() &&
+           (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+}
+
 std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
 
@@ -444,7 +449,7 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.where = where;
         barrier.name = name;
         barrier.sum = 0;
-    } else if (barrier.where.line() != where.line() || barrier.where.column() != where.column()) {
+    } else if (!same_place(barrier.where, where)) {
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
                                count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace emulator {
@@ -37,7 +38,7 @@ int match_module(dl_phdr_info* info, std::size_t, void* data) {
 
 /// The frames that were inlined at each address, innermost first, as addr2line (binutils) reads them from the debug
 /// information. Runs a process. All addresses must be of one module, the first one's.
-std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addresses) {
+std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>& addresses) {
     std::vector<std::vector<Frame>> result(addresses.size());
     if (addresses.empty()) return result;
     Module module{addresses.front(), 0, {}};
@@ -64,8 +65,22 @@ std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addres
         if (!next_line(frame.line) || i > result.size()) break;
         const std::size_t comment = frame.line.find(" (discriminator");
         if (comment != std::string::npos) frame.line.resize(comment);
-        if (frame.line.find("??") == std::string::npos) result[i - 1].push_back(frame);
+        const bool known = !frame.line.starts_with("??") && !frame.line.ends_with(":?");
+        if (known) result[i - 1].push_back(frame);
     }
+    return result;
+}
+
+/// The same, with what was asked before remembered: whoever counts asks after each launch for much the same addresses.
+std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addresses) {
+    static std::unordered_map<std::uintptr_t, std::vector<Frame>> known;
+    std::vector<std::uintptr_t> unknown;
+    for (const std::uintptr_t address : addresses)
+        if (!known.contains(address)) unknown.push_back(address);
+    const std::vector<std::vector<Frame>> answers = ask_addr2line(unknown);
+    for (std::size_t i = 0; i < unknown.size(); ++i) known[unknown[i]] = answers[i];
+    std::vector<std::vector<Frame>> result;
+    for (const std::uintptr_t address : addresses) result.push_back(known[address]);
     return result;
 }
 

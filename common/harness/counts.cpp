@@ -17,13 +17,6 @@ std::string name_of(const void* begin, const ForwardArgs& args) {
     return begin == args.scratch ? "scratch" : "other";
 }
 
-nlohmann::json to_json(const emulator::GlobalWork& work) {
-    return {{"accesses", work.accesses},
-            {"requested_bytes", work.requested_bytes},
-            {"used_bytes", work.used_bytes},
-            {"sectors", work.sectors}};
-}
-
 }  // namespace
 
 std::uint64_t StageCounts::distinct_bytes() const {

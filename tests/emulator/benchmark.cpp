@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
 
 #include "../ptx/kernels.h"
 #include "device_array.h"
+#include "emulator/counters.h"
 #include "launch.h"
 #include "ptx/fence.h"
 #include "ptx/ldmatrix.h"
@@ -132,9 +134,9 @@ double best_nanoseconds(const auto& launch) {
 }
 
 /// Batch 1, 2 heads, head dimension 128, by TMA and wgmma.
-double attention_nanoseconds(int N) {
+void run_attention(int N) {
     const Bits16 x(std::size_t(2 * N) * attention_head_dim, 0x3F80);  // ones
-    return best_nanoseconds([&] { attend(x, x, x, 1, 2, N, 0.1f); });
+    attend(x, x, x, 1, 2, N, 0.1f);
 }
 
 void print(const char* what, double nanoseconds) { std::printf("%-58s %10.1f ns\n", what, nanoseconds); }
@@ -165,12 +167,18 @@ void print_all() {
     print("wgmma m64n64k16, per warpgroup", threads * each(warpgroup_products<64, false>));
     print("wgmma m64n128k16, per warpgroup", threads * each(warpgroup_products<128, false>));
     print("wgmma m64n128k16, A in registers, per warpgroup", threads * each(warpgroup_products<128, true>));
-    print("attention, 2 heads, d 128, N 256", attention_nanoseconds(256));
-    print("attention, 2 heads, d 128, N 1024", attention_nanoseconds(1024));
+    for (const int N : {256, 512, 1024}) {
+        const std::string name = "attention, 2 heads, d 128, N " + std::to_string(N);
+        print(name.c_str(), best_nanoseconds([N] { run_attention(N); }));
+        print((name + ", counted").c_str(), best_nanoseconds([N] { emulator::count_work([N] { run_attention(N); }); }));
+    }
     print("atomicAdd", each(atomics));
     print("read of device memory", each(global_reads));
     print("read of static shared memory", each(static_shared_reads));
     print("read of dynamic shared memory", each(dynamic_shared_reads));
+    double counted_reads = 0;
+    emulator::count_work([&] { counted_reads = each(dynamic_shared_reads); });
+    print("read of dynamic shared memory, counted", counted_reads);
     print("read of a constant", each(constant_reads));
     print("threadIdx", each(indices));
 }

@@ -387,5 +387,23 @@ TEST_CASE("failure: livelock, none while something gets done") {
     CHECK(last_report().kind == "livelock");
 }
 
+// The last test of the file: from here on, lines are others.
+__global__ void same_line_of_two_files() {
+    if (threadIdx.x < 16)
+#line 1 "one.h"
+        __syncthreads();
+    else
+#line 1 "another.h"
+        __syncthreads();
+}
+
+TEST_CASE("failure: barriers of two files, by chance in the same line and column") {
+    CHECK_THROWS_AS(launch_kernel(same_line_of_two_files, {1, 32}), CudaError);
+    CHECK(last_report().kind == "a barrier not reached by all");
+    CHECK(last_report().words.find("one.h:1") != std::string::npos);
+    CHECK(last_report().words.find("another.h:1") != std::string::npos);
+    check_gpu_works();
+}
+
 }  // namespace
 }  // namespace flashladder
