@@ -7,8 +7,8 @@
 
 namespace emulator {
 
-/// One arrival, by somebody with this clock.
-void arrive(std::uint64_t* barrier, const Operand& operand, const Clock& clock);
+/// One arrival, by somebody who knows this.
+void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& knowledge);
 /// Who writes the bytes that arrive now for the barrier, asked for by somebody with this clock.
 Actor load_actor(std::uint64_t* barrier, const Clock& clock);
 /// Bytes of an asynchronous copy have arrived.

@@ -37,7 +37,7 @@ void Cluster::check_barrier() {
     if (arrived == 0 || arrived < live()) return;
     arrived = 0;
     ++phase;
-    arrived_clock = std::exchange(arriving, {});
+    arrived_clock = std::exchange(arriving, {}).clock();
     made_progress();
     for (Thread* thread : std::exchange(waiting, {})) wake(*thread);
 }
@@ -100,7 +100,7 @@ void cluster_arrive(const Where& where) {
              [] { return "too many arrivals: cluster_arrive() twice with no cluster_wait() in between"; });
     current->cluster_phase = cluster.phase + 1;
     ++cluster.arrived;
-    if (watching) cluster.arriving.join(release(*current));
+    if (watching) cluster.arriving.add(release(*current));
     cluster.check_barrier();
     perturb();
 }
@@ -126,8 +126,8 @@ void barrier_arrive_at(std::uint64_t* barrier, unsigned rank, const Where& where
     auto* remote = static_cast<std::uint64_t*>(corresponding(barrier, other, where));
     // It happens where that block's shared memory is in place. At its end, nobody can wait for it any more.
     other.async.add({"barrier_arrive_at", &other.threads[current->rank], where, false,
-                     [remote, where, clock = watching ? release(*current) : Clock()] {
-                         arrive(remote, {"barrier_arrive_at", where}, clock);
+                     [remote, where, knowledge = watching ? release(*current) : Knowledge()] {
+                         arrive(remote, {"barrier_arrive_at", where}, knowledge);
                      }});
     perturb();
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "clock.h"
+#include "races.h"
 #include "report.h"
 
 namespace emulator {
@@ -18,7 +18,8 @@ struct Cluster {
     unsigned arrived = 0;        // threads at its barrier
     std::uint64_t phase = 0;
     std::vector<Thread*> waiting;
-    Clock arriving, arrived_clock;      // what those know who have arrived for this phase, for the last one
+    Gathering arriving;                 // who have arrived for this phase
+    Clock arrived_clock;                // of those who have for the last one
     std::uint32_t team = 0, slots = 0;  // for the race detector: its number, and how many slots are given out
 
     unsigned live() const;  // threads

@@ -112,6 +112,8 @@ template <std::size_t n, Access access, bool is_volatile = false>
         if (counting) trace_access(address, n, access, true, Place(pc));
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
+    } else if (!current->lent.empty()) [[unlikely]] {
+        check_lent(address, n, access == Access::write, Place(pc));
     }
 }
 

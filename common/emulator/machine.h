@@ -55,6 +55,7 @@ struct Thread {
     int registers = 0;
     std::uint64_t cluster_phase = 0;  // that it has arrived for
     ThreadOrder order;
+    std::vector<LentRegisters> lent;  // while races are looked for
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -94,15 +95,16 @@ struct BlockBarrier {
 struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
     std::vector<Thread*> waiting;
-    Clock clock;  // what those know who have arrived
+    Gathering arrivals;
 };
 
 /// Beside an mbarrier in shared memory.
 struct BarrierWatch {
     std::uint64_t completed = 0;  // phases
     std::vector<Thread*> waiting;
-    Clock arrived, completed_clock;  // what those know who have arrived, and who has waited for what is complete
-    std::uint32_t slot = 0;          // of the loads that it waits for; 0 if there were none
+    Gathering arrivals;      // of all phases
+    Clock completed_clock;   // what is known behind those that are over
+    std::uint32_t slot = 0;  // of the loads that it waits for; 0 if there were none
 };
 
 /// A block that is resident, and its threads.

@@ -73,7 +73,7 @@ std::string what_is_missing(const Thread& thread) {
 }
 
 /// Counts arrivals and bytes; ends the phase if nothing is missing.
-void update(std::uint64_t* barrier, State state, unsigned arrivals, const Clock& clock, const Operand& operand) {
+void update(std::uint64_t* barrier, State state, unsigned arrivals, const Knowledge& knowledge, const Operand& operand) {
     if (arrivals > state.pending)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
             return fmt::format("too many arrivals: {} at {}, whose phase expects {}, all of which have come",
@@ -87,12 +87,12 @@ void update(std::uint64_t* barrier, State state, unsigned arrivals, const Clock&
         });
     state.pending -= arrivals;
     BarrierWatch& watch = current->block->barriers[barrier];
-    watch.arrived.join(clock);
+    if (watching && arrivals > 0) watch.arrivals.add(knowledge);
     if (state.pending == 0 && state.bytes == 0) {
         state.pending = state.expected;
         state.parity ^= 1;
         ++watch.completed;
-        watch.completed_clock.join(watch.arrived);
+        watch.completed_clock.join(watch.arrivals.clock());
         if (watch.slot > 0) watch.completed_clock.raise(watch.slot, static_cast<std::uint32_t>(watch.completed));
         for (Thread* thread : watch.waiting) wake(*thread);
         watch.waiting.clear();
@@ -146,7 +146,7 @@ void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     const Operand operand{"barrier_arrive", where};
     read(barrier, operand);
     watch_use(barrier, operand);
-    arrive(barrier, operand, watching ? release(*current) : Clock());
+    arrive(barrier, operand, watching ? release(*current) : Knowledge());
     perturb();
 }
 
@@ -155,7 +155,7 @@ void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Wher
     State state = read(barrier, operand);
     state.bytes += static_cast<int>(std::min(bytes, 2u * max_bytes));
     watch_use(barrier, operand);
-    update(barrier, state, 1, watching ? release(*current) : Clock(), operand);
+    update(barrier, state, 1, watching ? release(*current) : Knowledge(), operand);
     perturb();
 }
 
@@ -180,8 +180,8 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
     return is_over();
 }
 
-void arrive(std::uint64_t* barrier, const Operand& operand, const Clock& clock) {
-    update(barrier, read(barrier, operand), 1, clock, operand);
+void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& knowledge) {
+    update(barrier, read(barrier, operand), 1, knowledge, operand);
 }
 
 Actor load_actor(std::uint64_t* barrier, const Clock& clock) {

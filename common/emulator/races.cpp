@@ -73,21 +73,23 @@ bool is(const Site* site, std::string_view part) {
     return site && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
 
-/// What would have put the second behind the first.
+/// What orders others behind something asynchronous.
+std::string how_to_wait_for(const Event& event) {
+    const Site* site = find_site(event);
+    if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
+    if (is(site, "store") || is(site, "reduce"))
+        return event.writes ? "bulk_wait(), and a release by the thread that has waited"
+                            : "bulk_wait_read() by the thread that has issued it, and a barrier for the others";
+    if (is(site, "cp_async")) return "cp_async_wait() by the thread that has issued it, and a barrier for the others";
+    return "barrier_wait() on the barrier of the load, for its phase, which must wait for all its bytes";
+}
+
+/// What would have ordered the two. Of something asynchronous only the kernel's author knows whether the other access
+/// is to come behind it or before.
 std::string what_is_missing(const Event& first, const Event& second) {
-    const Site* site = find_site(first);
-    if (!is_thread(first.slot)) {
-        if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
-        if (is(site, "store") || is(site, "reduce"))
-            return first.writes ? "bulk_wait(), and a release by the thread that has waited"
-                                : "bulk_wait_read() by the thread that has issued it, and a barrier for the others";
-        if (is(site, "cp_async"))
-            return "cp_async_wait() by the thread that has issued it, and a barrier for the others";
-        return "barrier_wait() on the barrier of the load, for its phase, which must wait for all its bytes";
-    }
-    if (!is_thread(second.slot))
-        return "a barrier between the access and the issue; or the access was too early, and must wait for the end of "
-               "what was issued";
+    if (!is_thread(first.slot) || !is_thread(second.slot))
+        return how_to_wait_for(is_thread(first.slot) ? second : first) +
+               "; or, if the other access comes first, a barrier between it and the issue";
     if (first.team != second.team)
         return "a release by the one block and an acquire by the other (store_release, load_acquire), or a launch for "
                "each";
@@ -212,33 +214,46 @@ ActingAs::~ActingAs() { acting = nullptr; }
 
 Actor asynchronous(Thread& thread, std::uint32_t& slot, std::uint64_t time) {
     if (slot == 0) slot = new_slot();
-    return {thread.order.actor.team, slot, static_cast<std::uint32_t>(time), release(thread)};
+    return {thread.order.actor.team, slot, static_cast<std::uint32_t>(time), release(thread).clock()};
 }
 
-Clock release(Thread& thread) {
+Clock Knowledge::clock() const {
+    Clock clock = others;
+    clock.raise(slot, time);
+    return clock;
+}
+
+void Gathering::add(const Knowledge& knowledge) {
+    if (!knowledge.others.same(last_)) all_.join(last_ = knowledge.others);
+    all_.raise(knowledge.slot, knowledge.time);
+}
+
+// The thread's own clock need not say what the thread has done itself. So it stays the one that others share.
+Knowledge release(Thread& thread) {
     Actor& self = thread.order.actor;
-    self.clock.raise(self.slot, self.time++);
-    return self.clock;
+    return {self.clock, self.slot, self.time++};
 }
 
-void acquire(Thread& thread, const Clock& clock) { thread.order.actor.clock.join(clock); }
+void acquire(Thread& thread, const Clock& clock) {
+    // Of those who have waited at a barrier, most knew the same before.
+    static Clock before, joined, after;
+    Clock& known = thread.order.actor.clock;
+    if (!known.same(before) || !clock.same(joined)) {
+        before = after = known;
+        joined = clock;
+        after.join(clock);
+    }
+    known = after;
+}
 
 void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time) {
     if (slot > 0 && time > 0) thread.order.actor.clock.raise(slot, static_cast<std::uint32_t>(time));
 }
 
 void synchronize(Thread* const* threads, std::size_t n) {
-    Clock all;
-    for (std::size_t i = 0; i < n; ++i) {
-        const Clock& clock = threads[i]->order.actor.clock;
-        if (i == 0 || !clock.same(threads[i - 1]->order.actor.clock)) all.join(clock);
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-        Actor& self = threads[i]->order.actor;
-        self.clock = {};
-        all.raise(self.slot, self.time++);
-    }
-    for (std::size_t i = 0; i < n; ++i) threads[i]->order.actor.clock = all;
+    Gathering all;
+    for (std::size_t i = 0; i < n; ++i) all.add(release(*threads[i]));
+    for (std::size_t i = 0; i < n; ++i) threads[i]->order.actor.clock = all.clock();
 }
 
 void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where) {
@@ -259,13 +274,13 @@ void watch_strong(const void* address, std::size_t n, bool writes, Order order, 
     else
         self.seen.join(clock);
     if (!writes) return;
-    clock.join(order == Order::release || order == Order::acquire_release ? release(*current) : self.released);
+    clock.join(order == Order::release || order == Order::acquire_release ? release(*current).clock() : self.released);
 }
 
 void watch_fence() {
     ThreadOrder& self = current->order;
     self.actor.clock.join(self.seen);
-    self.released = release(*current);
+    self.released = release(*current).clock();
 }
 
 }  // namespace emulator

@@ -25,6 +25,24 @@ struct Actor {
     Clock clock;
 };
 
+/// What a thread knows at a moment, itself included.
+struct Knowledge {
+    Clock others;
+    std::uint32_t slot = 0, time = 0;
+
+    Clock clock() const;
+};
+
+/// What those know who have come to a barrier. Most of them knew the same before.
+class Gathering {
+public:
+    void add(const Knowledge& knowledge);
+    const Clock& clock() const { return all_; }
+
+private:
+    Clock all_, last_;
+};
+
 /// What the race detector keeps of a thread.
 struct ThreadOrder {
     Actor actor;
@@ -94,8 +112,8 @@ public:
 /// Something that the thread asks for now, in a slot that is given out with its first such request.
 Actor asynchronous(Thread& thread, std::uint32_t& slot, std::uint64_t time);
 
-/// What the thread knows, itself included; what it does from now on is not part of that.
-Clock release(Thread& thread);
+/// What the thread knows; what it does from now on is not part of that.
+Knowledge release(Thread& thread);
 void acquire(Thread& thread, const Clock& clock);
 /// The thread has waited for what happens in a slot of its team up to a time.
 void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time);

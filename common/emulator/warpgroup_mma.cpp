@@ -86,6 +86,15 @@ void run_until(Warpgroup& group, std::uint64_t number) {
     for (Thread* thread : std::exchange(group.waiting, {})) wake(*thread);
 }
 
+void lend(Thread& thread, const LentRegisters& registers) {
+    const auto known = std::find_if(thread.lent.begin(), thread.lent.end(),
+                                    [&](const LentRegisters& other) { return other.begin == registers.begin; });
+    if (known != thread.lent.end())
+        *known = registers;
+    else
+        thread.lent.push_back(registers);
+}
+
 void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const Place& where) {
     const Operands& own = *lanes[0];
     for (const Operands* lane : lanes)
@@ -135,6 +144,13 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         product.fragment_registers[thread] = lanes[lane]->fragment;
         std::memcpy(product.fragments[thread].data(), lanes[lane]->fragment, sizeof(Fragment));
     }
+    for (std::size_t lane = 0; watching && lane < warp_size; ++lane) {
+        Thread& thread = current->block->threads[current->warp() * warp_size + lane];
+        const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+        lend(thread,
+             {address(lanes[lane]->d), static_cast<std::size_t>(shape.n / 2) * sizeof(float), false, number, where});
+        if (shape.a_in_registers) lend(thread, {address(lanes[lane]->fragment), sizeof(Fragment), true, number, where});
+    }
     if (++product.warps == warpgroup_warps)
         // That it ends before the block does is seen to by check_products_done().
         current->block->async.add({"wgmma", current, where, false, [&group, number] { run_until(group, number + 1); }});
@@ -183,7 +199,21 @@ void wgmma_wait(int pending, const Where& where) {
         group.waiting.push_back(current);
         wait({"wgmma_wait", number, 0, what_is_not_done}, where);
     }
-    if (watching) acquire_slot(*current, group.slot, number);
+    if (!watching) return;
+    acquire_slot(*current, group.slot, number);
+    std::erase_if(current->lent, [number](const LentRegisters& registers) { return registers.product < number; });
+}
+
+void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place& where) {
+    for (const LentRegisters& registers : current->lent) {
+        if (address + n <= registers.begin || address >= registers.begin + registers.bytes) continue;
+        if (registers.is_A && !writes) continue;
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format(
+                "register in use: {} of {} of the wgmma that was issued at {}, with no wgmma_wait() since",
+                writes ? "write" : "read", registers.is_A ? "A" : "an accumulator", to_string(registers.where));
+        });
+    }
 }
 
 void check_descriptor(const void* start, unsigned leading, unsigned stride, const Where& where) {

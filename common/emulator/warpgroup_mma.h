@@ -60,6 +60,17 @@ struct Warpgroup {
     std::uint32_t slot = 0;  // of its products; 0 if there were none
 };
 
+/// Registers of a thread that the tensor core has, from the issue of a product to the wait for it.
+struct LentRegisters {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool is_A;              // which the thread may still read
+    std::uint64_t product;  // the last one that uses them
+    Place where;            // that was issued
+};
+/// The current thread accesses memory that is its own: while races are looked for, an error if that was lent.
+void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place& where);
+
 /// Does what the product says to its accumulator; reads shared memory of the current block.
 void multiply(const Product& product);
 /// Before a thread returns: it is an error if one of its products is under way.
