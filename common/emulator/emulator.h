@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "vector_types.h"
@@ -38,6 +39,8 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
 
 /// What went wrong in the last failed launch: kernel, block, thread, address, source line. Empty if nothing did.
 const std::string& last_report();
+/// Does `launches` and looks for races meanwhile: the report of what goes wrong first, or "" if nothing does.
+std::string find_race(const std::function<void()>& launches);
 void set_report(std::string text);
 void clear_report();
 

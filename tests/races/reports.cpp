@@ -10,13 +10,6 @@
 namespace flashladder {
 namespace {
 
-/// Looks for races until the end of the scope.
-struct WithRaces {
-    WithRaces() { emulator::settings().races = true; }
-    ~WithRaces() { emulator::settings().races = before; }
-    const bool before = emulator::settings().races;
-};
-
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// The line, and not one that begins with the same figures.
@@ -30,15 +23,10 @@ bool names_line(const std::string& report, int line) {
 }  // namespace
 
 Outcome look_for_races(const SyncKernel& kernel, std::uint64_t seed) {
-    const WithRaces races;
     emulator::reseed(seed);
     const DeviceArray<int> lines(std::vector<int>(noted_lines, 0));
     Outcome outcome;
-    try {
-        outcome.right = kernel.run(lines.data());
-    } catch (const CudaError&) {
-        outcome.report = emulator::last_report();
-    }
+    outcome.report = emulator::find_race([&] { outcome.right = kernel.run(lines.data()); });
     std::ranges::copy(lines.download(), outcome.lines);
     return outcome;
 }
