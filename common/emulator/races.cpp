@@ -118,25 +118,28 @@ using DescribePlace = std::string (*)(const void* context, std::uintptr_t addres
     Event* place = nullptr;
     for (Event& event : cell.events) {
         if (event.team < oldest) {
-            place = &event;
+            if (!place) place = &event;
             continue;
         }
         const bool covers = (now.mask & ~event.mask) == 0;
         const bool own = event.slot == now.slot && event.team == now.team;
         if (own && covers && event.time == now.time && event.writes >= now.writes && event.strong == now.strong)
             return nullptr;
-        if (!(own && in_order) && !clock.knows(event.team, event.slot, event.time)) {
-            if ((event.mask & now.mask) && (event.writes | now.writes) && !(event.strong & now.strong)) return &event;
-            continue;
+        if (!(own && in_order)) {
+            if (!(event.writes | now.writes)) continue;  // in whatever order
+            if (!clock.knows(event.team, event.slot, event.time)) {
+                if ((event.mask & now.mask) && !(event.strong & now.strong)) return &event;
+                continue;
+            }
         }
         const bool covered = (event.mask & ~now.mask) == 0;
-        if (covered && now.writes >= event.writes && now.strong <= event.strong) place = &event;
+        if (!covered || now.writes < event.writes || now.strong > event.strong) continue;
+        event.team = 0;  // whoever is not ordered behind it is not ordered behind this access either
+        if (!place) place = &event;
     }
-    if (!place) {
+    if (!place) {  // the first one is the last write, as a rule
         chance = chance * 6364136223846793005u + 1442695040888963407u;
-        place = &cell.events[chance >> 62];
-        for (Event& event : cell.events)
-            if (place->writes && !event.writes) place = &event;
+        place = &cell.events[1 + (chance >> 33) % 3];
     }
     *place = now;
     return nullptr;

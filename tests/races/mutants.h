@@ -12,6 +12,7 @@ struct Verdict {
     std::string kind;
     std::vector<std::string> words;
     std::vector<int> lines;
+    bool rare = false;  // by less than one seed in a hundred
 };
 
 struct SyncKernel {
