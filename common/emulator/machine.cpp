@@ -240,6 +240,12 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
     synchronize(threads.data(), n);
 }
 
+/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory. Nor do matrix instructions; but which
+/// lane reads what is not said of them, so what any lane knows is taken to be known to all.
+bool orders_memory(std::string_view name) {
+    return name == "__syncwarp" || !(name.starts_with("__") || name == "elect_one");
+}
+
 /// Hands every lane what all have brought, once the last one that must take part is there.
 void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     Warp& warp = block.warps[warp_index];
@@ -249,7 +255,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     const Rendezvous done = rendezvous;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
-    if (watching) synchronize_lanes(block, warp_index, done.arrived);
+    if (watching && orders_memory(done.name)) synchronize_lanes(block, warp_index, done.arrived);
     for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
         warp.received[lane] = {done.arrived, done.values, current->lane()};

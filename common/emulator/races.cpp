@@ -70,7 +70,7 @@ std::string describe(const Event& event) {
 }
 
 bool is(const Site* site, std::string_view part) {
-    return site && std::string_view(site->instruction).find(part) != std::string_view::npos;
+    return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
 
 /// What orders others behind something asynchronous.
@@ -93,7 +93,8 @@ std::string what_is_missing(const Event& first, const Event& second) {
     if (first.team != second.team)
         return "a release by the one block and an acquire by the other (store_release, load_acquire), or a launch for "
                "each";
-    if (first.strong != second.strong) return "a barrier, or an atomic on both sides";
+    const bool of_barrier = is(find_site(first), "barrier_init") || is(find_site(second), "barrier_init");
+    if (first.strong != second.strong && !of_barrier) return "a barrier, or an atomic on both sides";
     const auto threads = current->block->threads.size();
     if (first.slot / threads != second.slot / threads) return "cluster_sync(), or barrier_arrive_at() and a wait";
     if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads()";

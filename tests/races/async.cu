@@ -9,6 +9,7 @@
 #include "ptx/cp_async.h"
 #include "ptx/fence.h"
 #include "ptx/mbarrier.h"
+#include "ptx/named_barrier.h"
 #include "ptx/tma.h"
 #include "ptx/wgmma.h"
 
@@ -46,7 +47,8 @@ enum class Ring {
     too_few_arrivals,
     too_many_arrivals,
     no_barrier_fence,
-    no_barrier_after_init
+    no_barrier_after_init,
+    flag_after_init
 };
 
 /// Two warps consume what the first lane of a third one loads.
@@ -55,6 +57,7 @@ __global__ void ring_kernel(const float* x, float* y, int* lines) {
     struct Shared {
         float tile[stages][consumers];
         ptx::Barrier full[stages], empty[stages];
+        int initialised;
     };
     auto& smem = *dynamic_shared<Shared>();
     const int self = threadIdx.x;
@@ -63,15 +66,25 @@ __global__ void ring_kernel(const float* x, float* y, int* lines) {
             NOTE(6);
             tile[self] = 0;
         }
+    if (m == Ring::flag_after_init) {
+        if (self == 0) smem.initialised = 0;
+        __syncthreads();
+    }
     if (self == consumers) {
         constexpr unsigned releases = m == Ring::too_few_arrivals ? 1 : m == Ring::too_many_arrivals ? 3 : 2;
         for (int stage = 0; stage < stages; ++stage) {
+            NOTE(7);
             ptx::barrier_init(smem.full[stage], 1);
             ptx::barrier_init(smem.empty[stage], releases);
         }
         if (m != Ring::no_barrier_fence) ptx::fence_barrier_init();
     }
-    if (m != Ring::no_barrier_after_init) __syncthreads();
+    if (m == Ring::flag_after_init) {  // which orders nothing
+        if (self == consumers) atomicExch(&smem.initialised, 1);
+        wait_until([&] { return atomicAdd(&smem.initialised, 0) == 1; }, lines);
+    } else if (m != Ring::no_barrier_after_init) {
+        __syncthreads();
+    }
     if (self == consumers)
         for (int j = 0; j < rounds; ++j) {
             const int stage = j % stages, parity = j / stages % 2;
@@ -162,6 +175,86 @@ bool run_double_buffer(int* lines) {
 
 // ---- stores
 
+enum class CopyTwice { correct, no_wait };
+
+/// A thread copies to where it has written, and then once more.
+template <CopyTwice m>
+__global__ void copy_twice_kernel(const float* x, float* y, [[maybe_unused]] int* lines) {
+    __shared__ float tile[consumers];
+    const int self = threadIdx.x;
+    tile[self] = 0;
+    NOTE(0);
+    ptx::cp_async<4>(&tile[self], &x[self]);
+    ptx::cp_async_commit();
+    if (m == CopyTwice::correct) ptx::cp_async_wait<0>();
+    NOTE(1);
+    ptx::cp_async<4>(&tile[self], &x[consumers + self]);
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<0>();
+    y[self] = tile[self];
+}
+
+template <CopyTwice m>
+bool run_copy_twice(int* lines) {
+    const DeviceArray<float> x(numbers(2 * consumers)), y(consumers);
+    launch_kernel(copy_twice_kernel<m>, {1, consumers}, x.data(), y.data(), lines);
+    return y.download()[1] == consumers + 2;
+}
+
+enum class Late { correct, not_waited_for };
+
+/// Each of these waits for what it has asked for first, and uses what it has asked for second long after that has
+/// happened too.
+template <Late m>
+__global__ void late_copy_kernel(const float* x, float* y, [[maybe_unused]] int* lines) {
+    __shared__ float tile[2][32];
+    const int self = threadIdx.x;
+    tile[1][self] = 0;
+    ptx::cp_async<4>(&tile[0][self], &x[self]);
+    ptx::cp_async_commit();
+    NOTE(0);
+    ptx::cp_async<4>(&tile[1][self], &x[32 + self]);
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<m == Late::correct ? 0 : 1>();
+    pass_time();
+    NOTE(1);
+    y[self] = tile[1][self];
+}
+
+template <Late m>
+__global__ void late_load_kernel(const float* x, float* y, int* lines) {
+    __shared__ __align__(16) float tile[2][32];
+    __shared__ ptx::Barrier full;
+    const int self = threadIdx.x;
+    if (self == 0) {
+        ptx::barrier_init(full, 1);
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();
+    if (self == 0) {
+        ptx::barrier_arrive_expect_tx(full, sizeof tile[0]);
+        ptx::bulk_load(tile[0], x, sizeof tile[0], full);
+    }
+    wait(full, 0, lines);
+    __syncwarp();
+    if (self == 0) {
+        ptx::barrier_arrive_expect_tx(full, sizeof tile[1]);
+        NOTE(0);
+        ptx::bulk_load(tile[1], x + 32, sizeof tile[1], full);
+    }
+    pass_time();
+    if (m == Late::correct) wait(full, 1, lines);
+    NOTE(1);
+    y[self] = tile[1][self];
+}
+
+template <auto kernel>
+bool run_late(int* lines) {
+    const DeviceArray<float> x(numbers(64)), y(32);
+    launch_kernel(kernel, {1, 32}, x.data(), y.data(), lines);
+    return y.download()[1] == 34;
+}
+
 enum class Store {
     correct,
     no_barrier_before_store,
@@ -216,8 +309,10 @@ bool run_store(int* lines) {
 enum class Multiply {
     correct,
     overwritten_before_wait,
+    overwritten_long_before_wait,
     wait_for_too_few,
     no_barrier_before,
+    barrier_for_one_warp,
     no_barrier_after,
     no_proxy_fence,
     accumulators_read_early,
@@ -231,9 +326,15 @@ constexpr unsigned two_ones = 0x3F803F80;  // of bf16
 template <Multiply m>
 __global__ void multiply_kernel(float* y, float* early, [[maybe_unused]] int* lines) {
     auto* tile = dynamic_shared<uint4>();
-    float d[32] = {};
+    struct {
+        float d[32] = {}, behind = 0;
+    } sums;
+    auto& d = sums.d;
     std::uint32_t a[4] = {two_ones, two_ones, two_ones, two_ones};
     const auto b = ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::bytes_128);
+    __shared__ int first_warp_has_issued;
+    if (threadIdx.x == 0) first_warp_has_issued = 0;
+    __syncthreads();
     for (int j = 0; j < rounds; ++j) {
         for (unsigned i = threadIdx.x; i < 512; i += blockDim.x) {
             const unsigned two = j % 2 * two_ones;
@@ -241,11 +342,20 @@ __global__ void multiply_kernel(float* y, float* early, [[maybe_unused]] int* li
             tile[i] = {two, two, two, two};
         }
         if (m != Multiply::no_proxy_fence) ptx::fence_proxy_async();
-        if (m != Multiply::no_barrier_before) __syncthreads();
+        if (m == Multiply::barrier_for_one_warp && threadIdx.x >= 32)
+            ptx::named_barrier_arrive(1, 128);
+        else if (m == Multiply::barrier_for_one_warp)
+            ptx::named_barrier_sync(1, 128);
+        else if (m != Multiply::no_barrier_before)
+            __syncthreads();
+        if (m == Multiply::barrier_for_one_warp && threadIdx.x >= 32)
+            wait_until([&] { return atomicAdd(&first_warp_has_issued, 0) > 32 * j; }, lines);
         ptx::wgmma_fence(d);
         NOTE(0);
         ptx::wgmma<T>(d, a, b, true);
+        if (m == Multiply::barrier_for_one_warp && threadIdx.x < 32) atomicAdd(&first_warp_has_issued, 1);
         ptx::wgmma_commit();
+        if (m == Multiply::correct) early[threadIdx.x] = a[0] + sums.behind;  // A may be read
         if (m == Multiply::accumulators_read_early) {
             NOTE(2);
             early[threadIdx.x] = d[0];
@@ -260,6 +370,8 @@ __global__ void multiply_kernel(float* y, float* early, [[maybe_unused]] int* li
         }
         if (m == Multiply::wait_for_too_few)
             ptx::wgmma_wait<1>(d);
+        else if (m == Multiply::overwritten_long_before_wait && j > 0)
+            ptx::wgmma_wait<1>(d), pass_time();
         else if (m != Multiply::overwritten_before_wait)
             ptx::wgmma_wait<0>(d);
         if (m != Multiply::no_barrier_after) __syncthreads();
@@ -373,6 +485,7 @@ std::vector<SyncKernel> async_kernels() {
         {RING(too_many_arrivals), {deadlock("1 of 3 arrivals")}},
         {RING(no_barrier_fence), {{"missing fence", {"no fence_barrier_init() since"}, {0}}}},
         {RING(no_barrier_after_init), {{"no barrier", {"it was not initialised"}, {4}}, race(load, {0, 6})}},
+        {RING(flag_after_init), {race("__syncthreads(), a named barrier or an mbarrier", {4, 7})}},
 #define DOUBLE_BUFFER(m) "double_buffer", #m, run_double_buffer<DoubleBuffer::m>
         {"double_buffer", "", run_double_buffer<DoubleBuffer::correct>, {}},
         {DOUBLE_BUFFER(no_wait), {race(copy), rarely(race(copy, {0}))}},
@@ -382,6 +495,12 @@ std::vector<SyncKernel> async_kernels() {
         {DOUBLE_BUFFER(third_buffer_for_second_barrier),
          {},
          "between a read and the copy that overwrites it lies the barrier of the round in between"},
+        {"copy_twice", "", run_copy_twice<CopyTwice::correct>, {}},
+        {"copy_twice", "no_wait", run_copy_twice<CopyTwice::no_wait>, {race(copy)}},
+        {"late_copy", "", run_late<late_copy_kernel<Late::correct>>, {}},
+        {"late_copy", "not_waited_for", run_late<late_copy_kernel<Late::not_waited_for>>, {race(copy)}},
+        {"late_load", "", run_late<late_load_kernel<Late::correct>>, {}},
+        {"late_load", "not_waited_for", run_late<late_load_kernel<Late::not_waited_for>>, {race(load)}},
 #define STORE(m) "store", #m, run_store<Store::m>
         {"store", "", run_store<Store::correct>, {}},
         {STORE(no_barrier_before_store), {race(store), {"uninitialised shared memory", {"bulk_store"}, {0}}}},
@@ -393,8 +512,10 @@ std::vector<SyncKernel> async_kernels() {
 #define MULTIPLY(m) "multiply", #m, run_multiply<Multiply::m>
         {"multiply", "", run_multiply<Multiply::correct>, {}},
         {MULTIPLY(overwritten_before_wait), {race(product)}},
+        {MULTIPLY(overwritten_long_before_wait), {race(product)}},
         {MULTIPLY(wait_for_too_few), {race(product)}},
         {MULTIPLY(no_barrier_before), {race(product)}},
+        {MULTIPLY(barrier_for_one_warp), {race(product)}},
         {MULTIPLY(no_barrier_after),
          {},
          "wgmma_wait() waits for the products of the whole warpgroup, so nobody reads B any more"},
@@ -411,7 +532,8 @@ std::vector<SyncKernel> async_kernels() {
         {IN_CLUSTER(announce, Announce, arrived_early), {race("cluster_sync(), or barrier_arrive_at() and a wait")}},
         {IN_CLUSTER(announce, Announce, no_wait), {race("cluster_sync(), or barrier_arrive_at() and a wait")}},
     };
-    for (SyncKernel& kernel : all) kernel.hopper = kernel.kernel != "double_buffer";
+    for (SyncKernel& kernel : all)
+        kernel.hopper = kernel.kernel.find("copy") == std::string::npos && kernel.kernel != "double_buffer";
     return all;
 }
 

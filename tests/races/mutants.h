@@ -20,7 +20,7 @@ struct SyncKernel {
     /// Launches it; true if the result is that of the correct kernel. `lines` is device memory: on the emulator the
     /// kernel notes lines there, on a GPU [0] says that it has given up waiting. Throws CudaError.
     bool (*run)(int* lines);
-    /// One of these is reported within ten seeds, and nothing else; which one, the order decides.
+    /// One of these is reported, and nothing else; which one, the order decides.
     std::vector<Verdict> verdicts;
     std::string equivalent = {};  // why nothing is wrong though something is left out
     bool hopper = false;          // takes sm_90

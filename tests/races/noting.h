@@ -34,4 +34,9 @@ __device__ void wait_until(Ready ready, [[maybe_unused]] int* lines) {
 #endif
 }
 
+/// Until all that is under way has happened, as a rule. It orders nothing.
+__device__ inline void pass_time() {
+    for (int i = 0; i < 1500; ++i) __nanosleep(20);
+}
+
 }  // namespace flashladder

@@ -11,7 +11,7 @@
 namespace flashladder {
 namespace {
 
-TEST_CASE("races: each mutant is reported as what it is, within ten seeds") {
+TEST_CASE("races: each mutant is reported as what it is, by each of ten seeds") {
     int mutants = 0;
     for (const SyncKernel& kernel : sync_kernels()) {
         if (kernel.silent()) continue;
@@ -26,7 +26,7 @@ TEST_CASE("races: each mutant is reported as what it is, within ten seeds") {
                 std::ranges::any_of(kernel.verdicts, [&](const Verdict& verdict) { return matches(verdict, outcome); }),
                 outcome.report);
         }
-        CHECK(reported > 0);
+        CHECK(reported == seeds);  // whatever the order
     }
     CHECK(mutants >= 24);
 }

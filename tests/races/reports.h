@@ -8,7 +8,7 @@
 
 namespace flashladder {
 
-constexpr int seeds = 10;  // that a mutant must be reported within
+constexpr int seeds = 10;  // that each kernel is run with
 
 /// By one seed: the report, or "" and whether the result is right.
 struct Outcome {
