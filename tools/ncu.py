@@ -68,8 +68,8 @@ def commit():
 
 def run_profiler(command, metrics, seconds=None):
     """A row for each launch of a program on the GPU, by metric."""
-    ncu = subprocess.run(["ncu", "--csv", "--page", "raw", "--metrics", ",".join(sorted(metrics)),
-                          ROOT / "build/gpu/bin" / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True,
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw",
+                          "--metrics", ",".join(sorted(metrics)), ROOT / "build/gpu/bin" / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True,
                          timeout=seconds)
     if ncu.returncode != 0:
         sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
@@ -105,7 +105,7 @@ def profile_related(command):
     """Every counter of the card that may have to do with operands, of each launch."""
     related = {f"{name}.sum" for name in counters_of_card() if RELATED.search(name)}
     try:
-        rows = run_profiler(command, related, seconds=100)
+        rows = run_profiler(command, related, seconds=60)
     except (subprocess.TimeoutExpired, SystemExit) as error:
         return {"known": sorted(related), "failed": str(error)}
     return [{column: value for column, value in row.items() if column in related or column == "Kernel Name"}

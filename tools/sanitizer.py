@@ -10,8 +10,10 @@ import argparse
 import concurrent.futures
 import datetime
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 
 from ncu import ROOT, commit, output_of
@@ -23,10 +25,14 @@ SECONDS = 20  # for one process; the tools take some two to start
 
 
 def output_within(command):
-    """What a command prints; None if it had to be stopped."""
+    """What a command prints; None if it had to be stopped, with all that it has started."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                               start_new_session=True)
     try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS).stdout
+        return process.communicate(timeout=SECONDS)[0]
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         return None
 
 
@@ -60,7 +66,7 @@ def examine(mutant):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("result", type=pathlib.Path)
-    parser.add_argument("--processes", type=int, default=8, help="at a time")
+    parser.add_argument("--processes", type=int, default=12, help="at a time")
     arguments = parser.parse_args()
     mutants = [line.split()[0] for line in subprocess.check_output([PROGRAM], text=True).splitlines()]
     with concurrent.futures.ThreadPoolExecutor(arguments.processes) as pool:
