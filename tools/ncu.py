@@ -44,7 +44,7 @@ OPERAND_METRICS = {
     "shared_write_wavefronts": [WAVEFRONTS + "st.sum", WAVEFRONTS + "stsm.sum"],
     "cp_async_wavefronts": [WAVEFRONTS + "ldgsts.sum"],
     "cp_async_sectors": ["smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"],
-    "wgmma_operand_wavefronts": [WAVEFRONTS + "gmma.sum"],
+    "wgmma_operand_wavefronts": [WAVEFRONTS.replace("smsp__", "sm__") + "gmma.sum"],  # not counted by quarters
 }
 RELATED = re.compile("ldsm|stsm|ldgsts|gmma|mem_shared|utma")
 

@@ -33,6 +33,7 @@ __global__ void ldmatrix_rows(std::uint32_t* y) {
     std::uint32_t sum = 0, matrices[4];
     for (int i = 0; i < rounds; ++i) {
         ptx::ldmatrix(matrices, tile + threadIdx.x * stride);
+        __syncthreads();  // else ptxas makes one load of those of all rounds
         sum += matrices[0] + matrices[1] + matrices[2] + matrices[3];
     }
     y[blockIdx.x * warp + threadIdx.x] = sum;
