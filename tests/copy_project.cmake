@@ -4,6 +4,7 @@
 foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json)
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
+file(COPY ${FROM}/docs/example DESTINATION ${TO}/docs)
 execute_process(
   COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED}
           --log-level=WARNING

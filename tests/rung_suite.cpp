@@ -13,6 +13,10 @@
 
 #include "launch.h"
 
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
 namespace flashladder {
 namespace {
 
@@ -196,6 +200,30 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
         if (std::find(stage.supports.dtypes.begin(), stage.supports.dtypes.end(), dtype) == stage.supports.dtypes.end())
             check_refusal([=](auto& a) { a.shape.dtype = dtype; }, to_string(dtype));
 }
+
+#ifndef FLASHLADDER_GPU
+void check_races(const AttentionShape& shape) {
+    const Inputs inputs = make_inputs(shape, Values::normal, test_seed());
+    const std::string report =
+        emulator::find_race([&] { run(stage_under_test(), inputs, stage_under_test().supports.lse); });
+    CHECK_MESSAGE(report == "", report);
+}
+
+// Looking for races takes several times as long, so not every case does. These shapes have several blocks of queries,
+// lengths that divide nothing, and so many keys that two stages of 64 are used four times and more.
+TEST_CASE("has no races") {
+    const Support& supports = stage_under_test().supports;
+    for (const int head_dim : supports.head_dims) {
+        AttentionShape shape = shape_of(2, 40, 530, head_dim);
+        if (supports.grouped_query) shape.kv_heads = 1;
+        check_races(shape);
+        if (!supports.causal) continue;
+        shape = shape_of(1, 130, 100, head_dim);  // the first queries see nothing
+        shape.causal = true;
+        check_races(shape);
+    }
+}
+#endif
 
 #ifdef FLASHLADDER_GPU
 // Takes 18 GB here and there, and a minute: run it with --no-skip.

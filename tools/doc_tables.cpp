@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using Arguments = std::map<std::string, std::string>;
 
-const std::string timings_file = "docs/results/ladder.json", counts_file = "docs/results/counts.json";
+const std::string timings_file = "docs/results/ladder.json", counts_file = "docs/results/counts.json",
+                  races_file = "docs/results/races.json";
 
 nlohmann::json results(const std::string& file) {
     const std::string path = project_root() + "/" + file;
@@ -387,9 +388,9 @@ std::string variants_table(const nlohmann::json& r, const Arguments& arguments) 
                        counts_caption(counts, counted_problem));
 }
 
-/// Kernel by kernel: what the profiler said and what the emulator counted.
-std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
-    const nlohmann::json emulated = results("docs/results/ncu-emulator.json");
+/// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.
+std::string profiler_table(const nlohmann::json& gpu, const Arguments& arguments) {
+    const nlohmann::json emulated = results(arguments.at("emulator"));
     Table table({"program", "kernel", "", "profiler", "emulator", "difference"});
     for (const auto& [program, launches] : gpu.at("programs").items()) {
         const auto& counted_launches = emulated.at("programs").at(program);
@@ -402,8 +403,8 @@ std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
                 if (profiled == 0 && counted == 0) continue;
                 std::string words = what;
                 std::replace(words.begin(), words.end(), '_', ' ');
-                table.add({program, counted_launches[i].at("kernel"), words, fmt::format("{:.0f}", profiled),
-                           fmt::format("{:.0f}", counted),
+                table.add({program, fmt::format("`{}`", launches[i].at("kernel").get<std::string>()), words,
+                           fmt::format("{:.0f}", profiled), fmt::format("{:.0f}", counted),
                            profiled == 0 ? "" : fmt::format("{:+.1f}%", 100 * (counted - profiled) / profiled)});
             }
     }
@@ -411,6 +412,74 @@ std::string profiler_table(const nlohmann::json& gpu, const Arguments&) {
                        gpu.at("gpu").get<std::string>(), gpu.at("driver").get<std::string>(),
                        gpu.at("profiler").get<std::string>(), gpu.at("commit").get<std::string>(),
                        gpu.at("date").get<std::string>(), emulated.at("commit").get<std::string>());
+}
+
+// ---- races
+
+/// "race 6, deadlock 4": how many seeds have given which report.
+std::string kinds_of_report(const nlohmann::json& row) {
+    std::string words;
+    for (const auto& [kind, seeds] : row.at("kinds").items())
+        words += fmt::format("{}{} {}", words.empty() ? "" : ", ", kind, seeds.get<int>());
+    return words.empty() ? "nothing" : words;
+}
+
+/// What a tool of compute-sanitizer has found.
+std::string sanitizer_words(const nlohmann::json& verdict) {
+    if (verdict.contains("stopped")) return "hangs";
+    const int errors = verdict.at("errors"), warnings = verdict.at("warnings");
+    std::string words = errors > 0 ? fmt::format("{} error{}", errors, errors == 1 ? "" : "s") : "";
+    if (warnings > 0)
+        words += fmt::format("{}{} warning{}", words.empty() ? "" : ", ", warnings, warnings == 1 ? "" : "s");
+    return words.empty() ? "nothing" : words;
+}
+
+/// Each mutant: what the emulator says, and, once a GPU has been asked, what compute-sanitizer says.
+std::string mutants_table(const nlohmann::json& r, const Arguments&) {
+    const std::string file = "docs/results/racecheck.json";
+    const nlohmann::json gpu = results(file);
+    std::vector<std::string> header = {"kernel", "without, or with", "emulator: reports by seeds"};
+    for (const char* column : {"racecheck", "synccheck", "memcheck", "result on the GPU"})
+        if (!gpu.is_null()) header.push_back(column);
+    Table table(header);
+    for (const auto& row : r.at("rows")) {
+        const std::string name = row.at("name"), equivalent = row.at("equivalent");
+        const auto dot = name.find('.');
+        std::string mutant = dot == std::string::npos ? "(correct)" : name.substr(dot + 1);
+        std::replace(mutant.begin(), mutant.end(), '_', ' ');
+        std::vector<std::string> cells = {name.substr(0, dot), mutant, kinds_of_report(row)};
+        if (!equivalent.empty()) cells.back() += ": " + equivalent;
+        for (const auto& measured : gpu.is_null() ? nlohmann::json::array() : gpu.at("rows")) {
+            if (measured.at("name") != name) continue;
+            for (const char* tool : {"racecheck", "synccheck", "memcheck"})
+                cells.push_back(sanitizer_words(measured.at(tool)));
+            std::string results;
+            for (const auto& result : measured.at("results"))
+                results += (results.empty() ? "" : ", ") + result.get<std::string>();
+            cells.push_back(results);
+        }
+        cells.resize(header.size());
+        table.add(cells);
+    }
+    const std::string measured =
+        gpu.is_null()
+            ? fmt::format("({} is not there yet.)\n", file)
+            : fmt::format("compute-sanitizer {} on {}, driver {}, CUDA {}, commit {}, {}; {} runs without it.\n",
+                          gpu.at("sanitizer").get<std::string>(), gpu.at("gpu").get<std::string>(),
+                          gpu.at("driver").get<std::string>(), gpu.at("cuda").get<std::string>(),
+                          gpu.at("commit").get<std::string>(), gpu.at("date").get<std::string>(),
+                          gpu.at("runs").get<int>());
+    return fmt::format("{}\nThe emulator at commit {}, {}; {} seeds. {}", table.markdown(),
+                       r.at("commit").get<std::string>(), r.at("date").get<std::string>(), r.at("seeds").get<int>(),
+                       measured);
+}
+
+/// The first report that a mutant has given, as it was.
+std::string report_block(const nlohmann::json& r, const Arguments& arguments) {
+    for (const auto& row : r.at("rows"))
+        if (row.at("name") == arguments.at("mutant"))
+            return fmt::format("```text\n{}\n```\n", row.at("report").get<std::string>());
+    throw std::runtime_error(fmt::format("there is no report of '{}'", arguments.at("mutant")));
 }
 
 std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
@@ -438,6 +507,9 @@ const std::map<std::string, Generator> generators = {
     {"compare", {"docs/results/compare.json", compare_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
+    {"operands", {"docs/results/operands.json", profiler_table}},
+    {"mutants", {races_file, mutants_table}},
+    {"race-report", {races_file, report_block}},
 };
 
 }  // namespace

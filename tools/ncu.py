@@ -3,6 +3,9 @@
 
     tools/ncu.py profile docs/results/ncu.json            on a machine with a GPU, after `cmake --build --preset gpu`
     tools/ncu.py count docs/results/ncu-emulator.json     anywhere, after `./ladder`
+
+With --operands, of kernels that do little but ldmatrix, stmatrix, cp.async or wgmma: docs/results/operands.json and
+docs/results/operands-emulator.json. `profile` then also writes FILE.raw: every counter that has to do with these.
 """
 import argparse
 import csv
@@ -10,6 +13,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -33,6 +37,17 @@ METRICS = {
     "shared_write_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
 }
 
+OPERAND_WORKLOADS = {"operands": ["ptx-operands"]}
+WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
+OPERAND_METRICS = {
+    "shared_read_wavefronts": [WAVEFRONTS + "ld.sum", WAVEFRONTS + "ldsm.sum"],
+    "shared_write_wavefronts": [WAVEFRONTS + "st.sum", WAVEFRONTS + "stsm.sum"],
+    "cp_async_wavefronts": [WAVEFRONTS + "ldgsts.sum"],
+    "cp_async_sectors": ["smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"],
+    "wgmma_operand_wavefronts": [WAVEFRONTS.replace("smsp__", "sm__") + "gmma.sum"],  # not counted by quarters
+}
+RELATED = re.compile("ldsm|stsm|ldgsts|gmma|mem_shared|utma")
+
 
 def output_of(command):
     try:
@@ -51,21 +66,53 @@ def commit():
     return found + ("-dirty" if changed else "") if found else "unknown"
 
 
-def profile(command):
-    """The launches of a program on the GPU: [{kernel, counts}]."""
-    metrics = ",".join(sorted({metric for parts in METRICS.values() for metric in parts}))
-    ncu = subprocess.run(["ncu", "--csv", "--page", "raw", "--metrics", metrics,
-                          ROOT / "build/gpu/bin" / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True)
+def run_profiler(command, metrics, seconds=None):
+    """A row for each launch of a program on the GPU, by metric."""
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw",
+                          "--metrics", ",".join(sorted(metrics)), ROOT / "build/gpu/bin" / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True,
+                         timeout=seconds)
     if ncu.returncode != 0:
         sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
-    rows = [row for row in csv.DictReader(line for line in ncu.stdout.splitlines() if line.startswith('"')) if row["ID"]]
+    lines = (line for line in ncu.stdout.splitlines() if line.startswith('"'))
+    return [row for row in csv.DictReader(lines) if row["ID"]]
+
+
+def kernel_name(row):
+    """With template arguments, without casts of them, namespaces and parameters."""
+    name = re.sub(r"\(anonymous namespace\)::|\((\w+::)*\w+\)(?=\d)", "", row["Kernel Name"]).split("(")[0]
+    return re.sub(r"^.*?(\w+(<.*>)?)$", r"\1", name)
+
+
+def counters_of_card():
+    return {line.split()[0] for line in output_of(["ncu", "--query-metrics"]).splitlines() if "__" in line.split(" ")[0]}
+
+
+def profile(command, metrics):
+    """The launches of a program on the GPU: [{kernel, counts}]. What the profiler does not know is left out."""
+    always = {metric for parts in METRICS.values() for metric in parts}
+    asked = {metric for parts in metrics.values() for metric in parts}
+    card = counters_of_card() if asked - always else set()
+    rows = run_profiler(command, {metric for metric in asked if metric in always or metric.removesuffix(".sum") in card})
     value = lambda row, metric: round(float(row[metric].replace(",", "")))
-    return [{"kernel": row["Kernel Name"].split("(")[0].split("::")[-1],
-             "counts": {name: sum(value(row, metric) for metric in parts) for name, parts in METRICS.items()}}
+    is_known = lambda row, metric: row.get(metric, "").replace(",", "").replace(".", "").isdigit()
+    return [{"kernel": kernel_name(row),
+             "counts": {name: sum(value(row, metric) for metric in parts if is_known(row, metric))
+                        for name, parts in metrics.items() if any(is_known(row, metric) for metric in parts)}}
             for row in rows]
 
 
-def count(command):
+def profile_related(command):
+    """Every counter of the card that may have to do with operands, of each launch."""
+    related = {f"{name}.sum" for name in counters_of_card() if RELATED.search(name)}
+    try:
+        rows = run_profiler(command, related, seconds=60)
+    except (subprocess.TimeoutExpired, SystemExit) as error:
+        return {"known": sorted(related), "failed": str(error)}
+    return [{column: value for column, value in row.items() if column in related or column == "Kernel Name"}
+            for row in rows]
+
+
+def count(command, _):
     """The same of the emulator."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "counts.json"
@@ -78,7 +125,9 @@ def count(command):
         kinds = ("read", "write", "atomic")
         return ({f"global_{kind}_sectors": of("global", kind, "sectors") for kind in kinds}
                 | {f"shared_{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in kinds}
-                | {f"shared_{kind}_conflicts": of("shared", kind, "conflicts") for kind in kinds[:2]})
+                | {f"shared_{kind}_conflicts": of("shared", kind, "conflicts") for kind in kinds[:2]}
+                | {f"{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in ("cp_async", "wgmma_operand")}
+                | {"cp_async_sectors": of("global", "cp_async", "sectors")})
     return [{"kernel": launch["kernel"], "counts": counts(launch["work"])} for launch in launches]
 
 
@@ -86,6 +135,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("how", choices=["profile", "count"])
     parser.add_argument("result", type=pathlib.Path)
+    parser.add_argument("--operands", action="store_true", help="of the kernels of tests/ptx/operands.cu")
     arguments = parser.parse_args()
     on_gpu = arguments.how == "profile"
     result = {"commit": commit(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
@@ -95,8 +145,12 @@ def main():
         result["profiler"] = "Nsight Compute " + output_of(["ncu", "--version"]).split("Version ")[-1].split(" ")[0]
     else:
         result["gpu"] = "FlashLadder emulator"
-    result["programs"] = {name: (profile if on_gpu else count)(command) for name, command in WORKLOADS.items()}
+    workloads, metrics = (OPERAND_WORKLOADS, OPERAND_METRICS) if arguments.operands else (WORKLOADS, METRICS)
+    result["programs"] = {name: (profile if on_gpu else count)(command, metrics) for name, command in workloads.items()}
     arguments.result.write_text(json.dumps(result, indent=1) + "\n")
+    if on_gpu and arguments.operands:
+        raw = {name: profile_related(command) for name, command in workloads.items()}
+        arguments.result.with_suffix(".raw").write_text(json.dumps(raw, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -81,8 +81,20 @@ void check_device_access(const void* p, std::size_t n, std::size_t alignment, co
     check_alignment(p, n, alignment, operand);
 }
 
+void check_device_read(const void* p, std::size_t n, const Operand& operand) {
+    check_device_access(p, n, 1, operand);
+    if (watching) watch_device(address_of(p), n, {false}, operand.where, operand.instruction);
+}
+
+void check_device_write(const void* p, std::size_t n, bool atomic, const Operand& operand) {
+    check_device_access(p, n, 1, operand);
+    if (watching) watch_device(address_of(p), n, {true, atomic}, operand.where, operand.instruction);
+}
+
 void check_shared_read(const void* p, std::size_t n, std::size_t alignment, const Operand& operand) {
-    check_written(find_shared(p, n, alignment, operand), p, n, operand);
+    const SharedWindow& window = find_shared(p, n, alignment, operand);
+    check_written(window, p, n, operand);
+    if (watching) watch_shared(window, address_of(p), n, {false}, operand.where, operand.instruction);
 }
 
 void note_shared_write(const void* p, std::size_t n, std::size_t alignment, const Operand& operand) {
@@ -90,11 +102,13 @@ void note_shared_write(const void* p, std::size_t n, std::size_t alignment, cons
     const std::size_t offset = address_of(p) - window.begin;
     std::memset(window.written + offset, 1, n);
     window.mark(offset, n, current->write_mark);
+    if (watching) watch_shared(window, address_of(p), n, {true}, operand.where, operand.instruction);
 }
 
 void check_async_read(const void* p, std::size_t n, const Operand& operand) {
     const SharedWindow& window = find_shared(p, n, 1, operand);
     check_written(window, p, n, operand);
+    if (watching) watch_shared(window, address_of(p), n, {false}, operand.where, operand.instruction);
     const std::size_t offset = address_of(p) - window.begin;
     for (std::size_t i = offset / SharedWindow::granule; i <= (offset + n - 1) / SharedWindow::granule; ++i) {
         const std::uint32_t mark = window.writers[i];
@@ -114,6 +128,7 @@ void note_async_write(const void* p, std::size_t n, const Operand& operand) {
     const std::size_t offset = address_of(p) - window.begin;
     std::memset(window.written + offset, 1, n);
     window.mark(offset, n, 0);
+    if (watching) watch_shared(window, address_of(p), n, {true}, operand.where, operand.instruction);
 }
 
 void* shared_pointer(std::uint32_t address, std::size_t n, const Operand& operand) {

@@ -21,6 +21,10 @@ std::uint32_t first_write_mark(unsigned rank);
 const SharedWindow& find_shared(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);
 void check_device_access(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);
 
+/// By something asynchronous.
+void check_device_read(const void* p, std::size_t n, const Operand& operand);
+void check_device_write(const void* p, std::size_t n, bool atomic, const Operand& operand);
+
 /// Through the generic proxy, for the current thread.
 void check_shared_read(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);
 void note_shared_write(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);

@@ -80,7 +80,7 @@ void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, 
         groups.waited_for = true;
         wait({name}, where);
     }
-    groups.read_by_then = std::max(groups.read_by_then, groups.committed - std::min(groups.committed, pending));
+    groups.read_by_then = std::max(groups.read_by_then, groups.before(pending));
     for (; !only_read && groups.first + pending < groups.committed; ++groups.first)
         groups.groups.erase(groups.groups.begin());
 }

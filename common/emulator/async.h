@@ -36,6 +36,10 @@ struct CopyGroups {
         open();
         ++committed;
     }
+    /// How many groups there are before the last `pending`.
+    std::uint64_t before(std::uint64_t pending) const {
+        return committed - (pending < committed ? pending : committed);
+    }
     CopyGroup& operator[](std::uint64_t number) { return groups[number - first]; }
     bool finished(std::uint64_t pending, bool only_read) const;
 };

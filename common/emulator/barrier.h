@@ -7,8 +7,10 @@
 
 namespace emulator {
 
-/// One arrival.
-void arrive(std::uint64_t* barrier, const Operand& operand);
+/// One arrival, by somebody who knows this.
+void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& knowledge);
+/// Who writes the bytes that arrive now for the barrier, asked for by somebody with this clock.
+Actor load_actor(std::uint64_t* barrier, const Clock& clock);
 /// Bytes of an asynchronous copy have arrived.
 void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand);
 /// It is an error if the barrier is not initialised, or not known to the async proxy yet.

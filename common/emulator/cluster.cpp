@@ -31,10 +31,13 @@ unsigned Cluster::live() const {
     return n;
 }
 
+std::size_t Cluster::threads() const { return blocks.size() * blocks.front()->threads.size(); }
+
 void Cluster::check_barrier() {
     if (arrived == 0 || arrived < live()) return;
     arrived = 0;
     ++phase;
+    arrived_clock = std::exchange(arriving, {}).clock();
     made_progress();
     for (Thread* thread : std::exchange(waiting, {})) wake(*thread);
 }
@@ -74,6 +77,7 @@ bool access_other_block(std::uintptr_t address, std::size_t n, bool write, const
         if (block->live == 0) refuse(cudaErrorLaunchFailure, "block has returned");
         if (address % n != 0) refuse(cudaErrorMisalignedAddress, "misaligned");
         if (offset + n > window.bytes) refuse(cudaErrorIllegalAddress, "out of bounds");
+        if (watching) watch_shared(window, address, n, {write}, where);
         std::uint8_t* written = window.written + offset;
         if (write) {
             std::memset(written, 1, n);
@@ -96,6 +100,7 @@ void cluster_arrive(const Where& where) {
              [] { return "too many arrivals: cluster_arrive() twice with no cluster_wait() in between"; });
     current->cluster_phase = cluster.phase + 1;
     ++cluster.arrived;
+    if (watching) cluster.arriving.add(release(*current));
     cluster.check_barrier();
     perturb();
 }
@@ -106,6 +111,7 @@ void cluster_wait(const Where& where) {
         cluster.waiting.push_back(current);
         wait({"cluster_wait", 0, cluster.phase, who_has_not_arrived}, where);
     }
+    if (watching) acquire(*current, cluster.arrived_clock);
 }
 
 void* map_to_block(const void* shared, unsigned rank, const Where& where) {
@@ -119,8 +125,9 @@ void barrier_arrive_at(std::uint64_t* barrier, unsigned rank, const Where& where
     Block& other = other_block(rank, "barrier_arrive_at", where);
     auto* remote = static_cast<std::uint64_t*>(corresponding(barrier, other, where));
     // It happens where that block's shared memory is in place. At its end, nobody can wait for it any more.
-    other.async.add({"barrier_arrive_at", &other.threads[current->rank], where, false, [remote, where] {
-                         arrive(remote, {"barrier_arrive_at", where});
+    other.async.add({"barrier_arrive_at", &other.threads[current->rank], where, false,
+                     [remote, where, knowledge = watching ? release(*current) : Knowledge()] {
+                         arrive(remote, {"barrier_arrive_at", where}, knowledge);
                      }});
     perturb();
 }

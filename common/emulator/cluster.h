@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "races.h"
 #include "report.h"
 
 namespace emulator {
@@ -17,8 +18,12 @@ struct Cluster {
     unsigned arrived = 0;        // threads at its barrier
     std::uint64_t phase = 0;
     std::vector<Thread*> waiting;
+    Gathering arriving;                 // who have arrived for this phase
+    Clock arrived_clock;                // of those who have for the last one
+    std::uint32_t team = 0, slots = 0;  // for the race detector: its number, and how many slots are given out
 
     unsigned live() const;  // threads
+    std::size_t threads() const;
     /// Lets those who wait go on, if all have arrived.
     void check_barrier();
 };

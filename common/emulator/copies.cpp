@@ -29,9 +29,11 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
     }
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
+    Actor copy;
+    if (watching) copy = asynchronous(thread, thread.order.copies, group + 1);
     thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
-                                 if (valid > 0)
-                                     check_device_access(global, static_cast<std::size_t>(valid), 1, operand);
+                                 const ActingAs acting(copy);
+                                 if (valid > 0) check_device_read(global, static_cast<std::size_t>(valid), operand);
                                  std::memcpy(shared, global, static_cast<std::size_t>(valid));
                                  std::memset(static_cast<char*>(shared) + valid, 0,
                                              n - static_cast<std::size_t>(valid));
@@ -46,6 +48,8 @@ void cp_async_commit(const Where&) { current->copies.commit(); }
 
 void cp_async_wait(int pending, const Where& where) {
     wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
+    if (watching)
+        acquire_slot(*current, current->order.copies, current->copies.before(static_cast<std::uint64_t>(pending)));
 }
 
 }  // namespace emulator

@@ -46,7 +46,11 @@ int synchronize_block(const char* name, int predicate, const Where& where);
 void synchronize_warp(unsigned mask, const Where& where);
 unsigned vote(const char* name, unsigned mask, bool predicate, const Where& where);  // the lanes that say yes
 unsigned active_lanes();
-void atomic_access(const void* address, std::size_t bytes, const Where& where);
+/// What an atomic says of the order of the other accesses.
+enum class Order { relaxed, acquire, release, acquire_release };
+void atomic_access(const void* address, std::size_t bytes, Order order, const Where& where);
+void atomic_is_over();
+void thread_fence();
 void made_progress();  // so what waits does not wait in vain
 void sleep(const Where& where);
 long long clock(const Where& where);
@@ -69,10 +73,11 @@ inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, c
 /// Reads, changes and writes without another thread in between; the old value. The hooks see a read and a write; for
 /// them to find the kernel's line, this and its callers are always inlined.
 template <class T, class F>
-__forceinline__ T atomic_update(T* address, F change, const Where& where) {
-    atomic_access(address, sizeof(T), where);
+__forceinline__ T atomic_update(T* address, F change, const Where& where, Order order = Order::relaxed) {
+    atomic_access(address, sizeof(T), order, where);
     const T old = *address, now = change(old);
     *address = now;
+    atomic_is_over();
     if (std::memcmp(&old, &now, sizeof(T)) != 0) made_progress();
     return old;
 }
@@ -96,10 +101,10 @@ inline int __syncthreads_and(int predicate, emulator::Where where = emulator::Wh
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, emulator::Where where = emulator::Where::current()) {
     emulator::synchronize_warp(mask, where);
 }
-// One fiber runs at a time, and its writes are seen by the next one: memory order is never weaker than this.
-inline void __threadfence_block() {}
-inline void __threadfence() {}
-inline void __threadfence_system() {}
+// One fiber runs at a time, and its writes are seen by the next one: what is not ordered, the race detector alone sees.
+inline void __threadfence_block() { emulator::thread_fence(); }
+inline void __threadfence() { emulator::thread_fence(); }
+inline void __threadfence_system() { emulator::thread_fence(); }
 
 // ---- warp instructions ---------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "vector_types.h"
@@ -16,6 +17,7 @@ struct Settings {
     int multiprocessors = 4;                       // this many blocks are resident and run interleaved
     std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
     std::size_t memory_bytes = std::size_t(16) << 30;
+    bool races = false;  // they are looked for, and an error; at first, whether the environment has LADDER_RACES=1
     std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 };
 Settings& settings();
@@ -37,6 +39,8 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
 
 /// What went wrong in the last failed launch: kernel, block, thread, address, source line. Empty if nothing did.
 const std::string& last_report();
+/// Does `launches` and looks for races meanwhile: the report of what goes wrong first, or "" if nothing does.
+std::string find_race(const std::function<void()>& launches);
 void set_report(std::string text);
 void clear_report();
 

@@ -77,7 +77,13 @@ template <std::size_t n, Access access>
         refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
 }
 
+/// Not of atomics and volatile accesses, which watch_strong() has seen.
 template <std::size_t n, Access access>
+[[gnu::always_inline]] inline void watch_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
+    if (!current->in_atomic) watch_shared(window, address, n, {access == Access::write}, Place(pc));
+}
+
+template <std::size_t n, Access access, bool is_volatile = false>
 [[gnu::always_inline]] inline void check(const void* pointer, const void* pc) {
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
@@ -86,12 +92,15 @@ template <std::size_t n, Access access>
     if (block.dynamic_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
+        if (watching && !is_volatile) watch_shared<n, access>(block.dynamic_shared, address, pc);
         if (counting) trace_access(address, n, access, true, Place(pc));
     } else if (device.covers(address)) {
         check_alignment<n, access>(address, pc);
         const Allocation* allocation = device.find(address);
         if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
             refuse_device(allocation, address, n, access, pc);
+        if (watching && !is_volatile && !current->in_atomic)
+            watch_device(address, n, {access == Access::write}, Place(pc));
         if (counting) {
             device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
             trace_access(address, n, access, false, Place(pc));
@@ -99,9 +108,12 @@ template <std::size_t n, Access access>
     } else if (block.static_shared.covers(address)) {
         check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.static_shared, address, "static", pc);
+        if (watching && !is_volatile) watch_shared<n, access>(block.static_shared, address, pc);
         if (counting) trace_access(address, n, access, true, Place(pc));
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
+    } else if (!current->lent.empty()) [[unlikely]] {
+        check_lent(address, n, access == Access::write, Place(pc));
     }
 }
 
@@ -135,13 +147,17 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
 }
 
 /// Before a volatile read: the loop around it may wait for another thread.
-void let_others_run(const void* pc) {
-    if (current) yield(Place(pc));
+void let_others_run(const void* p, std::size_t n, const void* pc) {
+    if (!current) return;
+    yield(Place(pc));
+    if (watching) watch_strong(p, n, false, Order::relaxed, Place(pc));
 }
 
 /// Before a volatile write: the value may have been computed from one that others change.
-void let_others_interfere() {
-    if (current) step_aside();
+void let_others_interfere(const void* p, std::size_t n, const void* pc) {
+    if (!current) return;
+    step_aside();
+    if (watching) watch_strong(p, n, true, Order::relaxed, Place(pc));
 }
 
 }  // namespace
@@ -157,22 +173,22 @@ using emulator::Access, emulator::check, emulator::check_pieces, emulator::let_o
     void __tsan_read##n(void* p) { check<n, Access::read>(p, PC); }                    \
     void __tsan_write##n(void* p) { check<n, Access::write>(p, PC); }                  \
     void __tsan_volatile_read##n(void* p) {                                            \
-        check<n, Access::read>(p, PC);                                                 \
-        let_others_run(PC);                                                            \
+        check<n, Access::read, true>(p, PC);                                           \
+        let_others_run(p, n, PC);                                                      \
     }                                                                                  \
     void __tsan_volatile_write##n(void* p) {                                           \
-        check<n, Access::write>(p, PC);                                                \
-        let_others_interfere();                                                        \
+        check<n, Access::write, true>(p, PC);                                          \
+        let_others_interfere(p, n, PC);                                                \
     }                                                                                  \
     void __tsan_unaligned_read##n(void* p) { check_pieces(p, n, Access::read, PC); }   \
     void __tsan_unaligned_write##n(void* p) { check_pieces(p, n, Access::write, PC); } \
     void __tsan_unaligned_volatile_read##n(void* p) {                                  \
         check_pieces(p, n, Access::read, PC);                                          \
-        let_others_run(PC);                                                            \
+        let_others_run(p, n, PC);                                                      \
     }                                                                                  \
     void __tsan_unaligned_volatile_write##n(void* p) {                                 \
         check_pieces(p, n, Access::write, PC);                                         \
-        let_others_interfere();                                                        \
+        let_others_interfere(p, n, PC);                                                \
     }
 
 extern "C" {

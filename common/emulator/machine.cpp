@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <exception>
 #include <new>
 #include <tuple>
+#include <utility>
 
 #include "access.h"
 #include "cuda_runtime.h"
@@ -87,6 +90,7 @@ struct Workspace {
     std::vector<char> static_shared;  // what the block's static __shared__ variables hold while another block runs
     std::vector<std::uint8_t> dynamic_written, static_written;
     std::vector<std::uint32_t> dynamic_writers, static_writers;
+    Shadow dynamic_shadow, static_shadow;
 
     Workspace() : shared(map(shared_window_bytes)) {}
     ~Workspace() {
@@ -145,8 +149,8 @@ public:
         block_.static_shared = static_shared;
     }
 
-    /// Makes a block resident.
-    void begin(uint3 index, Cluster& cluster);
+    /// Makes a block resident, whose threads have slots from `first_slot` on.
+    void begin(uint3 index, Cluster& cluster, unsigned first_slot);
     Block& block() { return block_; }
     /// Runs the resident block for a while: to its end, to a failure, or until it is another one's turn.
     void run_slice();
@@ -229,6 +233,19 @@ bool others_can_go_on(const Block& block) {
     });
 }
 
+void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
+    std::array<Thread*, warp_size> threads;
+    std::size_t n = 0;
+    for (; lanes; lanes &= lanes - 1) threads[n++] = &block.threads[warp_index * warp_size + std::countr_zero(lanes)];
+    synchronize(threads.data(), n);
+}
+
+/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory. Nor do matrix instructions; but which
+/// lane reads what is not said of them, so what any lane knows is taken to be known to all.
+bool orders_memory(std::string_view name) {
+    return name == "__syncwarp" || !(name.starts_with("__") || name == "elect_one");
+}
+
 /// Hands every lane what all have brought, once the last one that must take part is there.
 void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     Warp& warp = block.warps[warp_index];
@@ -238,6 +255,7 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     const Rendezvous done = rendezvous;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
+    if (watching && orders_memory(done.name)) synchronize_lanes(block, warp_index, done.arrived);
     for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
         warp.received[lane] = {done.arrived, done.values, current->lane()};
@@ -308,7 +326,7 @@ void happen(const AsyncOperation& operation) {
     current = nullptr;
 }
 
-void Multiprocessor::begin(uint3 index, Cluster& cluster) {
+void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     const unsigned n = launch_.threads();
     workspace_.reserve_stacks(n);
     block_.home = this;
@@ -322,6 +340,10 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster) {
     workspace_.static_shared.assign(block_.static_shared.bytes, static_cast<char>(poison));
     forget(block_.dynamic_shared, workspace_.dynamic_written, workspace_.dynamic_writers);
     forget(block_.static_shared, workspace_.static_written, workspace_.static_writers);
+    if (watching) {
+        block_.dynamic_shared.cells = workspace_.dynamic_shadow.cells(shared_window_bytes);
+        block_.static_shared.cells = workspace_.static_shadow.cells(block_.static_shared.bytes);
+    }
     block_.async.begin();
     block_.named_barriers = {};
     block_.barriers.clear();
@@ -337,12 +359,14 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster) {
         warp.pending.clear();
     }
     block_.ready.clear();
+    const Clock start = watching ? Clock(cluster.team) : Clock();
     for (unsigned rank = 0; rank < n; ++rank) {
         Thread& thread = block_.threads[rank];
         thread.index = unflatten(rank, launch_.block);
         thread.rank = rank;
         thread.block = &block_;
         thread.write_mark = first_write_mark(rank);
+        if (watching) thread.order.actor = {cluster.team, first_slot + rank, 1, start};
         char* stack = workspace_.stacks + rank * stack_bytes + page;
         // Stacks that all end at the same offset would compete for the same few cache lines.
         char* top = workspace_.stacks + (rank + 1) * stack_bytes - rank * 9 * cache_line % stack_spread;
@@ -450,6 +474,7 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
             trace_barrier(barrier.where);
             for (Warp& warp : block.warps) trace_convergence(warp);
         }
+        if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
         for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
         barrier.arrived.clear();
         current->block->home->suspend();
@@ -506,17 +531,28 @@ void step_aside() {
 
 void made_progress() { running->idle_yields = 0; }
 
-void atomic_access(const void* address, std::size_t bytes, const std::source_location& where) {
+void atomic_access(const void* address, std::size_t bytes, Order order, const std::source_location& where) {
     if (random_order.below(4) == 0) yield(where);
     current->in_atomic = true;
     const auto a = reinterpret_cast<std::uintptr_t>(address);
     if (a % bytes != 0)
         fail(cudaErrorMisalignedAddress, where,
              [&] { return fmt::format("misaligned: {}-byte atomic at {:#x}", bytes, a); });
+    if (watching) watch_strong(address, bytes, true, order, where);
+}
+
+void atomic_is_over() { current->in_atomic = false; }
+void thread_fence() {
+    if (watching) watch_fence();
 }
 
 Settings& settings() {
-    static Settings settings;
+    static Settings settings = [] {
+        Settings from_environment;
+        const char* races = std::getenv("LADDER_RACES");
+        from_environment.races = races && std::string_view(races) == "1";
+        return from_environment;
+    }();
     return settings;
 }
 
@@ -526,11 +562,32 @@ void reseed(std::uint64_t seed) {
 }
 
 const std::string& last_report() { return report; }
+std::string find_race(const std::function<void()>& launches) {
+    const struct Restore {
+        ~Restore() { settings().races = before; }
+        bool before = std::exchange(settings().races, true);
+    } restore;
+    clear_report();
+    try {
+        launches();
+    } catch (const std::exception&) {
+        if (report.empty()) throw;  // nothing that a kernel has done
+    }
+    return report;
+}
+
 void set_report(std::string text) { report = std::move(text); }
 void clear_report() { report.clear(); }
 
 dim3 block_extent() { return running->block; }
 dim3 grid_extent() { return running->grid; }
+
+uint3 block_at(std::uint64_t cluster, unsigned rank) {
+    const uint3 place = unflatten(cluster, running->clusters());
+    const dim3 extent = running->cluster;
+    const uint3 inside = unflatten(rank, extent);
+    return {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z};
+}
 
 /// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
 class ResidentCluster {
@@ -547,14 +604,10 @@ public:
         cluster_.arrived = 0;
         cluster_.phase = 0;
         cluster_.waiting.clear();
-        const uint3 place = unflatten(i, launch_.clusters());
-        const dim3 extent = launch_.cluster;
-        for (unsigned rank = 0; rank < members_.size(); ++rank) {
-            const uint3 inside = unflatten(rank, extent);
-            members_[rank]->begin(
-                {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z},
-                cluster_);
-        }
+        cluster_.team = watching ? first_team() + static_cast<std::uint32_t>(i) : 0;
+        cluster_.slots = launch_.threads() * static_cast<unsigned>(members_.size());
+        for (unsigned rank = 0; rank < members_.size(); ++rank)
+            members_[rank]->begin(block_at(i, rank), cluster_, rank * launch_.threads());
         active_.clear();
         for (const auto& member : members_) active_.push_back(member.get());
     }
@@ -583,6 +636,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
 
     if (counting) begin_launch_trace();
     const std::uint64_t clusters = count(launch.clusters());
+    watching = settings().races;
+    if (watching) begin_watching(clusters);
     const auto fit = std::max(1u, static_cast<unsigned>(settings().multiprocessors) / launch.blocks_per_cluster());
     const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
     while (workspaces.size() < resident * launch.blocks_per_cluster())

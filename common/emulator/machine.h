@@ -18,6 +18,7 @@
 #include "cluster.h"
 #include "emulator.h"
 #include "memory.h"
+#include "races.h"
 #include "report.h"
 #include "trace.h"
 #include "vector_types.h"
@@ -53,6 +54,8 @@ struct Thread {
     std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
     int registers = 0;
     std::uint64_t cluster_phase = 0;  // that it has arrived for
+    ThreadOrder order;
+    std::vector<LentRegisters> lent;  // while races are looked for
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
@@ -92,12 +95,16 @@ struct BlockBarrier {
 struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
     std::vector<Thread*> waiting;
+    Gathering arrivals;
 };
 
 /// Beside an mbarrier in shared memory.
 struct BarrierWatch {
     std::uint64_t completed = 0;  // phases
     std::vector<Thread*> waiting;
+    Gathering arrivals;      // of all phases
+    Clock completed_clock;   // what is known behind those that are over
+    std::uint32_t slot = 0;  // of the loads that it waits for; 0 if there were none
 };
 
 /// A block that is resident, and its threads.
@@ -142,6 +149,9 @@ template <class Words>
 /// kernel's parameters, constants of the program.
 bool is_private_or_constant(std::uintptr_t address);
 
+/// The index of block `rank` of a cluster.
+uint3 block_at(std::uint64_t cluster, unsigned rank);
+
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
 int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);
 
@@ -162,6 +172,5 @@ Lanes active_lanes();
 void yield(const Place& where);
 /// Lets others run so that they come in between: called before a thread writes what others may have changed.
 void step_aside();
-void atomic_access(const void* address, std::size_t bytes, const std::source_location& where);
 
 }  // namespace emulator

@@ -73,7 +73,7 @@ std::string what_is_missing(const Thread& thread) {
 }
 
 /// Counts arrivals and bytes; ends the phase if nothing is missing.
-void update(std::uint64_t* barrier, State state, unsigned arrivals, const Operand& operand) {
+void update(std::uint64_t* barrier, State state, unsigned arrivals, const Knowledge& knowledge, const Operand& operand) {
     if (arrivals > state.pending)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
             return fmt::format("too many arrivals: {} at {}, whose phase expects {}, all of which have come",
@@ -87,16 +87,28 @@ void update(std::uint64_t* barrier, State state, unsigned arrivals, const Operan
         });
     state.pending -= arrivals;
     BarrierWatch& watch = current->block->barriers[barrier];
+    if (watching && arrivals > 0) watch.arrivals.add(knowledge);
     if (state.pending == 0 && state.bytes == 0) {
         state.pending = state.expected;
         state.parity ^= 1;
         ++watch.completed;
+        watch.completed_clock.join(watch.arrivals.clock());
+        if (watch.slot > 0) watch.completed_clock.raise(watch.slot, static_cast<std::uint32_t>(watch.completed));
         for (Thread* thread : watch.waiting) wake(*thread);
         watch.waiting.clear();
     }
     const std::uint64_t word = state.word();
     std::memcpy(barrier, &word, word_bytes);
     made_progress();
+}
+
+/// The current thread uses a barrier: its initialisation must be behind it.
+void watch_use(const std::uint64_t* barrier, const Operand& operand) {
+    if (!watching) return;
+    const auto address = reinterpret_cast<std::uintptr_t>(barrier);
+    const Block& block = *current->block;
+    watch_shared(block.dynamic_shared.covers(address) ? block.dynamic_shared : block.static_shared, address, word_bytes,
+                 {false, true}, operand.where, operand.instruction);
 }
 
 }  // namespace
@@ -114,7 +126,8 @@ void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where)
     note_shared_write(barrier, word_bytes, word_bytes, {"barrier_init", where});
     const std::uint64_t word = State(arrivals).word();
     std::memcpy(barrier, &word, word_bytes);
-    current->block->barriers[barrier] = {};
+    BarrierWatch& watch = current->block->barriers[barrier] = {};
+    if (watching) watch.completed_clock = Clock(current->order.actor.team);
     current->initialised.push_back(barrier);
 }
 
@@ -131,7 +144,9 @@ void fence_barrier_init(const Where&) {
 
 void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     const Operand operand{"barrier_arrive", where};
-    arrive(barrier, operand);
+    read(barrier, operand);
+    watch_use(barrier, operand);
+    arrive(barrier, operand, watching ? release(*current) : Knowledge());
     perturb();
 }
 
@@ -139,7 +154,8 @@ void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Wher
     const Operand operand{"barrier_arrive_expect_tx", where};
     State state = read(barrier, operand);
     state.bytes += static_cast<int>(std::min(bytes, 2u * max_bytes));
-    update(barrier, state, 1, operand);
+    watch_use(barrier, operand);
+    update(barrier, state, 1, watching ? release(*current) : Knowledge(), operand);
     perturb();
 }
 
@@ -148,22 +164,37 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
     if (parity > 1)
         fail(cudaErrorLaunchFailure, where, [&] { return fmt::format("wrong parity: {}, neither 0 nor 1", parity); });
     perturb();
-    if (read(barrier, operand).parity != parity) return true;
+    const auto is_over = [&] {
+        if (read(barrier, operand).parity == parity) return false;
+        watch_use(barrier, operand);
+        if (watching) acquire(*current, current->block->barriers[barrier].completed_clock);
+        return true;
+    };
+    if (is_over()) return true;
     if (draw(8) == 0) {  // the instruction may give up waiting at any time
         yield(where);
-        return read(barrier, operand).parity != parity;
+        return is_over();
     }
     current->block->barriers[barrier].waiting.push_back(current);
     wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing}, where);
-    return read(barrier, operand).parity != parity;
+    return is_over();
 }
 
-void arrive(std::uint64_t* barrier, const Operand& operand) { update(barrier, read(barrier, operand), 1, operand); }
+void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& knowledge) {
+    update(barrier, read(barrier, operand), 1, knowledge, operand);
+}
+
+Actor load_actor(std::uint64_t* barrier, const Clock& clock) {
+    if (!watching) return {};
+    BarrierWatch& watch = current->block->barriers[barrier];
+    if (watch.slot == 0) watch.slot = new_slot();
+    return {current->order.actor.team, watch.slot, static_cast<std::uint32_t>(watch.completed + 1), clock};
+}
 
 void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand) {
     State state = read(barrier, operand);
     state.bytes -= static_cast<int>(bytes);
-    update(barrier, state, 0, operand);
+    update(barrier, state, 0, {}, operand);
 }
 
 void check_async_barrier(std::uint64_t* barrier, const Operand& operand) {

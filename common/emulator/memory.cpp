@@ -63,6 +63,7 @@ std::optional<std::size_t> DeviceMemory::first_fit(std::size_t from, std::size_t
 
 void DeviceMemory::release(Allocation& allocation) {
     allocation.live = false;
+    allocation.shadow.clear();
     void* start = reinterpret_cast<void*>(allocation.begin - alignment);
     mmap(start, granules(allocation.bytes) * granule, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -90,7 +91,7 @@ bool DeviceMemory::valid(const void* pointer, std::size_t n) const {
 }
 
 void DeviceMemory::mark(std::uintptr_t address, std::size_t n, std::uint8_t mark) {
-    Allocation& allocation = *owner_[(address - base_) / granule];
+    Allocation& allocation = allocation_at(address);
     if (allocation.marks.empty()) allocation.marks.resize(allocation.bytes);
     std::uint8_t* marks = allocation.marks.data() + (address - allocation.begin);
     for (std::size_t i = 0; i < n; ++i) marks[i] |= mark;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "races.h"
+
 namespace emulator {
 
 /// One cudaMalloc.
@@ -19,6 +21,7 @@ struct Allocation {
     bool live = false;
     std::source_location where;
     std::vector<std::uint8_t> marks;  // by byte, while work is counted: DeviceMemory::read_mark, written_mark
+    Shadow shadow;
 
     Allocation(std::uintptr_t begin, std::size_t bytes, int number, bool live, std::source_location where)
         : begin(begin), bytes(bytes), number(number), live(live), where(where) {}
@@ -45,6 +48,8 @@ public:
     bool covers(std::uintptr_t address) const { return address - base_ < reserved; }
     /// The live or freed allocation in whose granules the address lies, or null.
     const Allocation* find(std::uintptr_t address) const { return owner_[(address - base_) / granule]; }
+    /// The allocation that contains the address.
+    Allocation& allocation_at(std::uintptr_t address) { return *owner_[(address - base_) / granule]; }
     /// True if all `n` bytes belong to one live allocation.
     bool valid(const void* pointer, std::size_t n) const;
 
@@ -78,6 +83,7 @@ struct SharedWindow {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
     std::uint8_t* written = nullptr;  // one flag a byte
+    Cell* cells = nullptr;            // while races are looked for
 
     static constexpr std::size_t granule = 4;  // bytes
     /// A mark a granule: Thread::write_mark of the last thread that stored there; 0 where the async proxy has written.

@@ -58,7 +58,7 @@ void load_rows(const TensorMap& map, const Coordinates& origin, char* tile, std:
         const Row row = find_row(map, origin, i);
         std::memset(values.data(), 0, map.row_bytes());
         if (row.begin < row.end) {
-            check_device_access(row.global, row.end - row.begin, 1, operand);
+            check_device_read(row.global, row.end - row.begin, operand);
             std::memcpy(values.data() + row.begin, row.global, row.end - row.begin);
         }
         for_each_chunk(map, i, 0, map.row_bytes(), [&](std::uint32_t place, std::uint32_t from, std::uint32_t n) {
@@ -91,7 +91,7 @@ std::vector<StoredRow> read_tile(const TensorMap& map, const Coordinates& origin
 }
 
 void write(const StoredRow& row, Reduction reduction, const Operand& operand) {
-    check_device_access(row.global, row.bytes.size(), 1, operand);
+    check_device_write(row.global, row.bytes.size(), reduction == Reduction::add, operand);
     if (reduction == Reduction::none) {
         std::memcpy(row.global, row.bytes.data(), row.bytes.size());
         return;
@@ -113,7 +113,13 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
     ++group.unread;
     ++group.unwritten;
     AsyncQueue& queue = thread.block->async;
+    Actor reader, writer;
+    if (watching) {
+        reader = asynchronous(thread, thread.order.store_reads, number + 1);
+        writer = asynchronous(thread, thread.order.store_writes, number + 1);
+    }
     queue.add({operand.instruction, current, operand.where, true, [=, &thread, &queue, read = std::move(read)] {
+                   const ActingAs acting(reader);
                    const std::vector<StoredRow> rows = read();
                    const Access kind = reduction == Reduction::none ? Access::tma_store : Access::tma_reduce;
                    for (const StoredRow& row : rows)
@@ -121,6 +127,7 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
                    --thread.bulk_stores[number].unread;
                    look_again(thread, thread.bulk_stores);
                    queue.add({operand.instruction, &thread, operand.where, false, [=, &thread] {
+                                  const ActingAs acting(writer);
                                   for (const StoredRow& row : rows) write(row, reduction, operand);
                                   --thread.bulk_stores[number].unwritten;
                                   look_again(thread, thread.bulk_stores);
@@ -193,10 +200,13 @@ void in_parts(std::uint32_t n, Add add) {
 /// A load whose tile and barrier are those of `block`, in whose time it happens.
 void add_load(Block& block, const TensorMap& map, const Coordinates& origin, void* tile, std::uint64_t* barrier,
               const Operand& operand) {
+    const Clock clock = watching ? release(*current).clock() : Clock();
     in_parts(map.rows(), [&](std::uint32_t first, std::uint32_t behind) {
         if (counting) trace_departure(block, (behind - first) * map.row_bytes());
         block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=, &block] {
                              if (counting) trace_arrival(block, (behind - first) * map.row_bytes());
+                             const Actor load = load_actor(barrier, clock);
+                             const ActingAs acting(load);
                              load_rows(map, origin, static_cast<char*>(tile), first, behind, operand);
                              complete_transaction(barrier, (behind - first) * map.row_bytes(), operand);
                          }});
@@ -246,6 +256,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
     check_async_barrier(barrier, operand);
     if (counting) trace_copy(Access::tma_load, global, bytes, where);
     Block& block = *current->block;
+    const Clock clock = watching ? release(*current).clock() : Clock();
     in_parts(bytes / chunk_bytes, [&](std::uint32_t first, std::uint32_t behind) {
         char* to = static_cast<char*>(shared) + first * chunk_bytes;
         const char* from = static_cast<const char*>(global) + first * chunk_bytes;
@@ -253,7 +264,9 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
         if (counting) trace_departure(block, n);
         block.async.add({operand.instruction, current, where, true, [=, &block] {
                              if (counting) trace_arrival(block, n);
-                             check_device_access(from, n, 1, operand);
+                             const Actor load = load_actor(barrier, clock);
+                             const ActingAs acting(load);
+                             check_device_read(from, n, operand);
                              std::memcpy(to, from, n);
                              note_async_write(to, n, operand);
                              complete_transaction(barrier, n, operand);
@@ -278,6 +291,10 @@ void bulk_commit(const Where&) { current->bulk_stores.commit(); }
 void bulk_wait(int pending, bool only_read, const Where& where) {
     wait_for_groups(current->bulk_stores, static_cast<std::uint64_t>(pending), only_read,
                     only_read ? "bulk_wait_read" : "bulk_wait", where);
+    if (!watching) return;
+    const std::uint64_t read = current->bulk_stores.before(static_cast<std::uint64_t>(pending));
+    acquire_slot(*current, current->order.store_reads, read);
+    if (!only_read) acquire_slot(*current, current->order.store_writes, read);
 }
 
 void prefetch_tensor_map(const CUtensorMap* map, const Where& where) { decode(*map, {"prefetch_tensor_map", where}); }

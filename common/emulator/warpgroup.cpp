@@ -53,13 +53,17 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
         });
     barrier.expected = expected;
     if (wait_for_others) barrier.waiting.push_back(current);
+    if (watching) barrier.arrivals.add(release(*current));
     const bool complete = ++barrier.arrived == expected;
     if (complete) {
         barrier.arrived = 0;
         made_progress();
-        for (Thread* thread : barrier.waiting)
+        for (Thread* thread : barrier.waiting) {
+            if (watching) acquire(*thread, barrier.arrivals.clock());
             if (thread != current) wake(*thread);
+        }
         barrier.waiting.clear();
+        barrier.arrivals = {};
     }
     if (wait_for_others && !complete)
         wait({name, static_cast<std::uint64_t>(id), 0, who_is_missing}, where);

@@ -86,6 +86,15 @@ void run_until(Warpgroup& group, std::uint64_t number) {
     for (Thread* thread : std::exchange(group.waiting, {})) wake(*thread);
 }
 
+void lend(Thread& thread, const LentRegisters& registers) {
+    const auto known = std::find_if(thread.lent.begin(), thread.lent.end(),
+                                    [&](const LentRegisters& other) { return other.begin == registers.begin; });
+    if (known != thread.lent.end())
+        *known = registers;
+    else
+        thread.lent.push_back(registers);
+}
+
 void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const Place& where) {
     const Operands& own = *lanes[0];
     for (const Operands* lane : lanes)
@@ -99,7 +108,7 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
     const std::uint64_t number = progress.issued++;
     const std::size_t position = number - group.done;
     if (position == group.under_way.size()) {
-        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}};
+        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}, {}, {}};
         if (!product.accumulator) {
             product.accumulator = group.accumulators.emplace_back(std::make_unique<Accumulator>()).get();
             product.accumulator->n = shape.n;
@@ -109,6 +118,16 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         group.under_way.push_back(std::move(product));
     }
     Product& product = group.under_way[position];
+    if (watching) {
+        if (group.slot == 0) group.slot = new_slot();
+        const Actor& self = current->order.actor;  // its clock is that of all lanes: they have just met
+        const Actor reader{self.team, group.slot, static_cast<std::uint32_t>(number + 1), self.clock};
+        product.reader_of_A[current->warp() % warpgroup_warps] = reader;
+        if (product.warps == 0)
+            product.reader_of_B = reader;
+        else
+            product.reader_of_B.clock.meet(reader.clock);
+    }
     if (product.shape != shape || product.a != own.a || product.b != own.b)
         refuse(where, "warps disagree: those of a warpgroup bring different shapes, scales or descriptors to a wgmma");
     Accumulator& accumulator = *product.accumulator;
@@ -124,6 +143,13 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         const std::size_t thread = static_cast<std::size_t>(first_thread) + lane;
         product.fragment_registers[thread] = lanes[lane]->fragment;
         std::memcpy(product.fragments[thread].data(), lanes[lane]->fragment, sizeof(Fragment));
+    }
+    for (std::size_t lane = 0; watching && lane < warp_size; ++lane) {
+        Thread& thread = current->block->threads[current->warp() * warp_size + lane];
+        const auto address = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
+        lend(thread,
+             {address(lanes[lane]->d), static_cast<std::size_t>(shape.n / 2) * sizeof(float), false, number, where});
+        if (shape.a_in_registers) lend(thread, {address(lanes[lane]->fragment), sizeof(Fragment), true, number, where});
     }
     if (++product.warps == warpgroup_warps)
         // That it ends before the block does is seen to by check_products_done().
@@ -172,6 +198,21 @@ void wgmma_wait(int pending, const Where& where) {
     while (group.done < number) {
         group.waiting.push_back(current);
         wait({"wgmma_wait", number, 0, what_is_not_done}, where);
+    }
+    if (!watching) return;
+    acquire_slot(*current, group.slot, number);
+    std::erase_if(current->lent, [number](const LentRegisters& registers) { return registers.product < number; });
+}
+
+void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place& where) {
+    for (const LentRegisters& registers : current->lent) {
+        if (address + n <= registers.begin || address >= registers.begin + registers.bytes) continue;
+        if (registers.is_A && !writes) continue;
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format(
+                "register in use: {} of {} of the wgmma that was issued at {}, with no wgmma_wait() since",
+                writes ? "write" : "read", registers.is_A ? "A" : "an accumulator", to_string(registers.where));
+        });
     }
 }
 

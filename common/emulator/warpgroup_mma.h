@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ptx_functions.h"
+#include "races.h"
 #include "report.h"
 
 namespace emulator {
@@ -38,6 +39,9 @@ struct Product {
     int warps = 0;  // that have issued it
     std::array<const std::uint32_t*, warpgroup_threads> fragment_registers{};
     std::array<Fragment, warpgroup_threads> fragments;
+    // Who reads what lies in shared memory: each warp its rows of A, and all of B.
+    std::array<Actor, warpgroup_warps> reader_of_A;
+    Actor reader_of_B;
 };
 
 /// What a warp has done, in numbers of products.
@@ -53,7 +57,19 @@ struct Warpgroup {
     std::vector<std::unique_ptr<Accumulator>> accumulators;  // those that have products under way
     std::array<WarpProgress, warpgroup_warps> warps;
     std::vector<Thread*> waiting;
+    std::uint32_t slot = 0;  // of its products; 0 if there were none
 };
+
+/// Registers of a thread that the tensor core has, from the issue of a product to the wait for it.
+struct LentRegisters {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    bool is_A;              // which the thread may still read
+    std::uint64_t product;  // the last one that uses them
+    Place where;            // that was issued
+};
+/// The current thread accesses memory that is its own: while races are looked for, an error if that was lent.
+void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place& where);
 
 /// Does what the product says to its accumulator; reads shared memory of the current block.
 void multiply(const Product& product);

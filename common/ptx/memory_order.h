@@ -19,7 +19,7 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* globa
     return value;
 #else
     return emulator::atomic_update(
-        const_cast<std::uint32_t*>(global), [](std::uint32_t old) { return old; }, where);
+        const_cast<std::uint32_t*>(global), [](std::uint32_t old) { return old; }, where, emulator::Order::acquire);
 #endif
 }
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ void store_release(std::uint32_t* global, std::uint32
                  : "memory");
 #else
     emulator::atomic_update(
-        global, [value](std::uint32_t) { return value; }, where);
+        global, [value](std::uint32_t) { return value; }, where, emulator::Order::release);
 #endif
 }
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void add_release(std::uint32_t* global, std::uint32_t
                  : "memory");
 #else
     emulator::atomic_update(
-        global, [value](std::uint32_t old) { return old + value; }, where);
+        global, [value](std::uint32_t old) { return old + value; }, where, emulator::Order::release);
 #endif
 }
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ std::uint32_t fetch_add_acquire_release(std::uint32_t
     return old;
 #else
     return emulator::atomic_update(
-        global, [value](std::uint32_t old) { return old + value; }, where);
+        global, [value](std::uint32_t old) { return old + value; }, where, emulator::Order::acquire_release);
 #endif
 }
 

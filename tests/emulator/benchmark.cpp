@@ -1,12 +1,17 @@
-// What the emulator's parts cost: nanoseconds each, the best of several runs. Build the target emulator-benchmark.
+// What the emulator's parts cost: nanoseconds each, the best of several runs; as they are, while work is counted, and
+// while races are looked for, which should take at most three times as long as counting. Build the target
+// emulator-benchmark.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
 
 #include "../ptx/kernels.h"
 #include "device_array.h"
 #include "emulator/counters.h"
+#include "emulator/emulator.h"
+#include "harness/inputs.h"
+#include "harness/run.h"
 #include "launch.h"
 #include "ptx/fence.h"
 #include "ptx/ldmatrix.h"
@@ -52,7 +57,7 @@ __global__ void named_barriers(int* result) {
 }
 __global__ void matrix_loads(int* result) {
     auto* tile = dynamic_shared<uint4>();
-    tile[threadIdx.x % 32] = {1, 2, 3, 4};
+    if (threadIdx.x < 32) tile[threadIdx.x] = {1, 2, 3, 4};
     __syncthreads();
     std::uint32_t x[4];
     for (int i = 0; i < rounds; ++i) ptx::ldmatrix(x, &tile[threadIdx.x % 32]);
@@ -98,7 +103,7 @@ __device__ int read_all(const int* x) {
     }
     return sum;
 }
-__global__ void global_reads(int* result) { result[threadIdx.x] = read_all(result); }
+__global__ void global_reads(int* result) { result[threads + threadIdx.x] = read_all(result); }
 __global__ void static_shared_reads(int* result) {
     __shared__ int x[threads];
     x[threadIdx.x] = 0;
@@ -122,15 +127,40 @@ __global__ void indices(int* result) {
     result[threadIdx.x] = sum;
 }
 
-double best_nanoseconds(const auto& launch) {
+/// Of the processor, so that what else runs on it counts for little.
+double nanoseconds() {
+    timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return double(time.tv_sec) * 1e9 + double(time.tv_nsec);
+}
+
+double best_nanoseconds(const auto& launch, int runs = 7) {
     double best = 1e30;
-    for (int run = 0; run < 7; ++run) {
-        const auto start = std::chrono::steady_clock::now();
+    for (int run = 0; run < runs; ++run) {
+        const double start = nanoseconds();
         launch();
-        best =
-            std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count());
+        best = std::min(best, nanoseconds() - start);
     }
     return best;
+}
+
+/// Of the same launches: nothing asked for, their work counted, races looked for.
+struct Costs {
+    double plain, counted, races;
+};
+Costs costs(const auto& launch, int runs = 7) {
+    Costs c;
+    c.plain = best_nanoseconds(launch, runs);
+    emulator::count_work([&] { c.counted = best_nanoseconds(launch, runs); });
+    const std::string report = emulator::find_race([&] { c.races = best_nanoseconds(launch, runs); });
+    if (!report.empty()) std::printf("%s\n", report.c_str());
+    return c;
+}
+
+/// `times` is how often one launch does what is measured.
+void print(const std::string& what, const Costs& c, double times = 1) {
+    std::printf("%-58s %12.1f %12.1f %12.1f %12.2f\n", what.c_str(), c.plain / times, c.counted / times,
+                c.races / times, c.races / c.counted);
 }
 
 /// Batch 1, 2 heads, head dimension 128, by TMA and wgmma.
@@ -139,48 +169,55 @@ void run_attention(int N) {
     attend(x, x, x, 1, 2, N, 0.1f);
 }
 
-void print(const char* what, double nanoseconds) { std::printf("%-58s %10.1f ns\n", what, nanoseconds); }
+void print_rungs() {
+    AttentionShape shape;
+    shape.heads = shape.kv_heads = 2;
+    shape.n_q = shape.n_k = 256;
+    shape.head_dim = 64;
+    const Inputs inputs = make_inputs(shape, Values::normal, 1);
+    for (const Stage& stage : stages()) {
+        const DeviceProblem problem(stage, inputs, false);
+        print(stage.name() + ", 2 heads, d 64, N 256", costs([&] { stage.launch(problem.args()); }, 3));
+    }
+}
 
 void print_all() {
-    const DeviceArray<int> result(threads);
-    const auto launch = [&](void (*kernel)(int*), unsigned blocks = 1) {
-        return best_nanoseconds([&] { launch_kernel(kernel, {blocks, threads, wgmma_bytes}, result.data()); });
+    const DeviceArray<int> result(2 * threads);
+    std::printf("%-58s %12s %12s %12s %12s\n", "nanoseconds", "plain", "counted", "races", "races/counted");
+    // Each thread does it `rounds` times; `together` do it once.
+    const auto each = [&](const char* what, void (*kernel)(int*), double together = 1) {
+        print(what, costs([&] {
+                  launch_kernel(kernel, {1, threads, wgmma_bytes}, result.data());
+              }),
+              rounds * threads / together);
     };
-    const double loop = launch(count_up);
-    // Each thread does it `rounds` times.
-    const auto each = [&](void (*kernel)(int*)) { return (launch(kernel) - loop) / (rounds * threads); };
-
-    print("launch of 1 block of 1 thread", best_nanoseconds([] { launch_kernel(do_nothing, {1, 1}); }));
-    print("launch of 1 block of 1024 threads", best_nanoseconds([] { launch_kernel(do_nothing, {1, 1024}); }));
-    constexpr int blocks = 1000;
-    print("a block of 128 threads, in a launch of 1000", best_nanoseconds([] {
-                                                             launch_kernel(do_nothing, {blocks, threads});
-                                                         }) / blocks);
-    print("fiber switch (__syncthreads of 128 threads, per thread)", each(barriers));
-    print("fiber switch (volatile read)", each(polls));
-    print("warp shuffle, per lane", each(shuffles));
-    print("warp shuffle, per warp", 32 * each(shuffles));
-    print("named barrier of 128 threads", threads * each(named_barriers));
-    print("ldmatrix x4, per warp", 32 * each(matrix_loads));
-    print("mma m16n8k16, per warp", 32 * each(matrix_products));
+    constexpr unsigned blocks = 1000;
+    print("launch of 1 block of 1 thread", costs([] { launch_kernel(do_nothing, {1, 1}); }));
+    print("launch of 1 block of 1024 threads", costs([] { launch_kernel(do_nothing, {1, 1024}); }));
+    print("a block of 128 threads, in a launch of 1000", costs([] {
+              launch_kernel(do_nothing, {blocks, threads});
+          }),
+          blocks);
+    each("an empty loop", count_up);
+    each("fiber switch (__syncthreads of 128 threads, per thread)", barriers);
+    each("fiber switch (volatile read)", polls);
+    each("warp shuffle, per warp", shuffles, 32);
+    each("named barrier of 128 threads", named_barriers, threads);
+    each("ldmatrix x4, per warp", matrix_loads, 32);
+    each("mma m16n8k16, per warp", matrix_products, 32);
     // With a fence, a commit and a wait for each four.
-    print("wgmma m64n64k16, per warpgroup", threads * each(warpgroup_products<64, false>));
-    print("wgmma m64n128k16, per warpgroup", threads * each(warpgroup_products<128, false>));
-    print("wgmma m64n128k16, A in registers, per warpgroup", threads * each(warpgroup_products<128, true>));
-    for (const int N : {256, 512, 1024}) {
-        const std::string name = "attention, 2 heads, d 128, N " + std::to_string(N);
-        print(name.c_str(), best_nanoseconds([N] { run_attention(N); }));
-        print((name + ", counted").c_str(), best_nanoseconds([N] { emulator::count_work([N] { run_attention(N); }); }));
-    }
-    print("atomicAdd", each(atomics));
-    print("read of device memory", each(global_reads));
-    print("read of static shared memory", each(static_shared_reads));
-    print("read of dynamic shared memory", each(dynamic_shared_reads));
-    double counted_reads = 0;
-    emulator::count_work([&] { counted_reads = each(dynamic_shared_reads); });
-    print("read of dynamic shared memory, counted", counted_reads);
-    print("read of a constant", each(constant_reads));
-    print("threadIdx", each(indices));
+    each("wgmma m64n64k16, per warpgroup", warpgroup_products<64, false>, threads);
+    each("wgmma m64n128k16, per warpgroup", warpgroup_products<128, false>, threads);
+    each("wgmma m64n128k16, A in registers, per warpgroup", warpgroup_products<128, true>, threads);
+    each("atomicAdd", atomics);
+    each("read of device memory", global_reads);
+    each("read of static shared memory", static_shared_reads);
+    each("read of dynamic shared memory", dynamic_shared_reads);
+    each("read of a constant", constant_reads);
+    each("threadIdx", indices);
+    for (const int N : {256, 512, 1024})
+        print("attention, 2 heads, d 128, N " + std::to_string(N), costs([N] { run_attention(N); }, 3));
+    print_rungs();
 }
 
 }  // namespace

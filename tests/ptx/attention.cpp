@@ -7,6 +7,10 @@
 #include "elements.h"
 #include "reference.h"
 
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
 namespace flashladder {
 namespace {
 
@@ -59,6 +63,18 @@ TEST_CASE("attention: warp-specialised, TMA and wgmma") {
     for (const int N : {1, 63, 64, 130, 256, 321}) check_attention(1, 2, N, 1);
     check_attention(2, 1, 257, 4);
 }
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("attention: has no races") {
+    Random random(test_seed());
+    for (const auto& [heads, N] : {std::pair(2, 130), {1, 550}}) {  // of 550 keys, each stage holds four tiles and more
+        const Problem problem(random, 1, heads, N, 1);
+        const std::string report = emulator::find_race(
+            [&] { attend(problem.Q, problem.K, problem.V, 1, heads, N, problem.inputs.scale); });
+        CHECK_MESSAGE(report == "", report);
+    }
+}
+#endif
 
 }  // namespace
 }  // namespace flashladder

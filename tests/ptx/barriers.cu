@@ -87,10 +87,10 @@ __global__ void elect_kernel(std::uint32_t* elected) {
 __global__ void __launch_bounds__(384, 1) registers_kernel(std::uint32_t* y) {
     if (threadIdx.x < 128) {
         ptx::registers_decrease<24>();
-        y[threadIdx.x] = threadIdx.x;
+        if (blockIdx.x == 0) y[threadIdx.x] = threadIdx.x;
     } else {
         ptx::registers_increase<240>();
-        y[threadIdx.x] = 2 * threadIdx.x;
+        if (blockIdx.x == 0) y[threadIdx.x] = 2 * threadIdx.x;
     }
 }
 

@@ -1,0 +1,290 @@
+#include "races.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <map>
+#include <new>
+#include <tuple>
+#include <unordered_map>
+
+#include "cuda_runtime.h"
+#include "machine.h"
+
+namespace emulator {
+
+bool watching = false;
+
+namespace {
+
+constexpr std::size_t word = sizeof(std::uint32_t);
+constexpr std::uint64_t named_site = std::uint64_t(1) << 47;  // above: the number of a Site; below: a return address
+
+/// Where an instruction with a name stands.
+struct Site {
+    Place where;
+    const char* instruction;
+};
+std::vector<Site> sites;
+std::map<std::tuple<const char*, unsigned, unsigned, const char*>, std::uint64_t> numbers;
+
+std::uint32_t oldest_team = 0, next_team = 1;  // of this launch: what happened in earlier ones is known to all
+std::uint64_t chance = 0;
+const Actor* acting = nullptr;
+/// What atomics have released at an address.
+struct Released {
+    Clock clock;
+};
+std::unordered_map<std::uintptr_t, Released> released;
+
+const Actor& actor() { return acting ? *acting : current->order.actor; }
+
+std::uint64_t site_of(const Place& where, const char* instruction) {
+    if (where.pc) return reinterpret_cast<std::uintptr_t>(where.pc);
+    const auto [found, is_new] = numbers.try_emplace(
+        {where.line.file_name(), where.line.line(), where.line.column(), instruction}, named_site + sites.size());
+    if (is_new) sites.push_back({where, instruction});
+    return found->second;
+}
+
+const Site* find_site(const Event& event) {
+    return event.site >= named_site ? &sites[event.site - named_site] : nullptr;
+}
+
+bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
+
+/// "write by thread (3, 0, 0) at file:line", or "read by tma_store, issued at file:line".
+std::string describe(const Event& event) {
+    const Site* site = find_site(event);
+    const std::string line =
+        to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
+    const std::string what =
+        fmt::format("{}{}", event.strong ? "atomic or volatile " : "", event.writes ? "write" : "read");
+    if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
+    const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
+    const uint3 thread = current->block->threads[event.slot % threads].index;
+    const uint3 block = block_at(event.team - oldest_team, event.slot / threads);
+    return fmt::format("{} by thread ({}, {}, {}) of block ({}, {}, {}) at {}{}", what, thread.x, thread.y, thread.z,
+                       block.x, block.y, block.z, line,
+                       site && site->instruction ? fmt::format(" ({})", site->instruction) : "");
+}
+
+bool is(const Site* site, std::string_view part) {
+    return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
+}
+
+/// What orders others behind something asynchronous.
+std::string how_to_wait_for(const Event& event) {
+    const Site* site = find_site(event);
+    if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
+    if (is(site, "store") || is(site, "reduce"))
+        return event.writes ? "bulk_wait(), and a release by the thread that has waited"
+                            : "bulk_wait_read() by the thread that has issued it, and a barrier for the others";
+    if (is(site, "cp_async")) return "cp_async_wait() by the thread that has issued it, and a barrier for the others";
+    return "barrier_wait() on the barrier of the load, for its phase, which must wait for all its bytes";
+}
+
+/// What would have ordered the two. Of something asynchronous only the kernel's author knows whether the other access
+/// is to come behind it or before.
+std::string what_is_missing(const Event& first, const Event& second) {
+    if (!is_thread(first.slot) || !is_thread(second.slot))
+        return how_to_wait_for(is_thread(first.slot) ? second : first) +
+               "; or, if the other access comes first, a barrier between it and the issue";
+    if (first.team != second.team)
+        return "a release by the one block and an acquire by the other (store_release, load_acquire), or a launch for "
+               "each";
+    const bool of_barrier = is(find_site(first), "barrier_init") || is(find_site(second), "barrier_init");
+    if (first.strong != second.strong && !of_barrier) return "a barrier, or an atomic on both sides";
+    const auto threads = current->block->threads.size();
+    if (first.slot / threads != second.slot / threads) return "cluster_sync(), or barrier_arrive_at() and a wait";
+    if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads()";
+    return "__syncthreads(), a named barrier or an mbarrier";
+}
+
+/// What memory a word belongs to, in words.
+using DescribePlace = std::string (*)(const void* context, std::uintptr_t address);
+
+[[gnu::cold, noreturn]] void report(const Event& first, const Event& second, std::uintptr_t address, const Place& where,
+                                    DescribePlace place, const void* context) {
+    fail(cudaErrorLaunchFailure, where, [&] {
+        return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
+                           describe(second), address, place(context, address), describe(first),
+                           what_is_missing(first, second));
+    });
+}
+
+/// Checks an access to one word against those before it, and remembers it. Events of teams before `oldest` are over.
+[[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event& now, bool in_order, const Clock& clock,
+                                                 std::uint32_t oldest) {
+    Event* place = nullptr;
+    for (Event& event : cell.events) {
+        if (event.team < oldest) {
+            if (!place) place = &event;
+            continue;
+        }
+        const bool covers = (now.mask & ~event.mask) == 0;
+        const bool own = event.slot == now.slot && event.team == now.team;
+        if (own && covers && event.time == now.time && event.writes >= now.writes && event.strong == now.strong)
+            return nullptr;
+        if (!(own && in_order)) {
+            if (!(event.writes | now.writes)) continue;  // in whatever order
+            if (!clock.knows(event.team, event.slot, event.time)) {
+                if ((event.mask & now.mask) && !(event.strong & now.strong)) return &event;
+                continue;
+            }
+        }
+        const bool covered = (event.mask & ~now.mask) == 0;
+        if (!covered || now.writes < event.writes || now.strong > event.strong) continue;
+        event.team = 0;  // whoever is not ordered behind it is not ordered behind this access either
+        if (!place) place = &event;
+    }
+    if (!place) {  // the first one is the last write, as a rule
+        chance = chance * 6364136223846793005u + 1442695040888963407u;
+        place = &cell.events[1 + (chance >> 33) % 3];
+    }
+    *place = now;
+    return nullptr;
+}
+
+void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_t n, AccessKind kind,
+           std::uint32_t oldest, const Place& where, const char* instruction, DescribePlace describe_place,
+           const void* context) {
+    const Actor& self = actor();
+    Event now;
+    now.team = self.team;
+    now.slot = self.slot;
+    now.time = self.time;
+    now.writes = kind.writes;
+    now.strong = kind.strong;
+    now.site = site_of(where, instruction);
+    const bool in_order = !acting;  // what a thread does itself
+    const std::uintptr_t end = address + n;
+    for (std::uintptr_t at = address / word * word; at < end; at += word) {
+        const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
+        now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
+        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest);
+        if (other) [[unlikely]]
+            report(*other, now, at, where, describe_place, context);
+    }
+}
+
+std::string place_in_window(const void* context, std::uintptr_t address) {
+    const SharedWindow& window = *static_cast<const SharedWindow*>(context);
+    const bool is_static = window.begin == current->block->static_shared.begin;
+    return fmt::format("byte {} of {} bytes of {} shared memory", static_cast<std::ptrdiff_t>(address - window.begin),
+                       window.bytes, is_static ? "static" : "dynamic");
+}
+
+std::string place_on_device(const void*, std::uintptr_t address) { return DeviceMemory::instance().describe(address); }
+
+}  // namespace
+
+Cell* Shadow::cells(std::size_t bytes) {
+    if (cells_) return cells_;
+    bytes_ = (bytes / word + 2) * sizeof(Cell);
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return cells_ = static_cast<Cell*>(memory);
+}
+
+void Shadow::clear() {
+    if (cells_) munmap(cells_, bytes_);
+    cells_ = nullptr;
+}
+
+void begin_watching(std::uint64_t clusters) {
+    oldest_team = next_team;
+    next_team += static_cast<std::uint32_t>(clusters);
+    chance = settings().seed;
+    released.clear();
+}
+
+std::uint32_t first_team() { return oldest_team; }
+std::uint32_t new_slot() { return current->block->cluster->slots++; }
+
+void watch_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n, AccessKind kind,
+                  const Place& where, const char* instruction) {
+    watch(window.cells, window.begin, address, n, kind, actor().team, where, instruction, place_in_window, &window);
+}
+
+void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const Place& where, const char* instruction) {
+    Allocation& allocation = DeviceMemory::instance().allocation_at(address);
+    watch(allocation.shadow.cells(allocation.bytes), allocation.begin, address, n, kind, oldest_team, where,
+          instruction, place_on_device, nullptr);
+}
+
+ActingAs::ActingAs(const Actor& actor) { acting = &actor; }
+ActingAs::~ActingAs() { acting = nullptr; }
+
+Actor asynchronous(Thread& thread, std::uint32_t& slot, std::uint64_t time) {
+    if (slot == 0) slot = new_slot();
+    return {thread.order.actor.team, slot, static_cast<std::uint32_t>(time), release(thread).clock()};
+}
+
+Clock Knowledge::clock() const {
+    Clock clock = others;
+    clock.raise(slot, time);
+    return clock;
+}
+
+void Gathering::add(const Knowledge& knowledge) {
+    if (!knowledge.others.same(last_)) all_.join(last_ = knowledge.others);
+    all_.raise(knowledge.slot, knowledge.time);
+}
+
+// The thread's own clock need not say what the thread has done itself. So it stays the one that others share.
+Knowledge release(Thread& thread) {
+    Actor& self = thread.order.actor;
+    return {self.clock, self.slot, self.time++};
+}
+
+void acquire(Thread& thread, const Clock& clock) {
+    // Of those who have waited at a barrier, most knew the same before.
+    static Clock before, joined, after;
+    Clock& known = thread.order.actor.clock;
+    if (!known.same(before) || !clock.same(joined)) {
+        before = after = known;
+        joined = clock;
+        after.join(clock);
+    }
+    known = after;
+}
+
+void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time) {
+    if (slot > 0 && time > 0) thread.order.actor.clock.raise(slot, static_cast<std::uint32_t>(time));
+}
+
+void synchronize(Thread* const* threads, std::size_t n) {
+    Gathering all;
+    for (std::size_t i = 0; i < n; ++i) all.add(release(*threads[i]));
+    for (std::size_t i = 0; i < n; ++i) threads[i]->order.actor.clock = all.clock();
+}
+
+void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    ThreadOrder& self = current->order;
+    if (DeviceMemory::instance().covers(at)) {
+        if (!DeviceMemory::instance().valid(address, n)) return;  // the hooks will say so
+        watch_device(at, n, {writes, true}, where);
+    } else {
+        const Block& block = *current->block;
+        const SharedWindow& window = block.static_shared.covers(at) ? block.static_shared : block.dynamic_shared;
+        if (!window.covers(at) || !window.covers(at + n - 1)) return;
+        watch_shared(window, at, n, {writes, true}, where);
+    }
+    Clock& clock = released[at].clock;
+    if (order == Order::acquire || order == Order::acquire_release)
+        acquire(*current, clock);
+    else
+        self.seen.join(clock);
+    if (!writes) return;
+    clock.join(order == Order::release || order == Order::acquire_release ? release(*current).clock() : self.released);
+}
+
+void watch_fence() {
+    ThreadOrder& self = current->order;
+    self.actor.clock.join(self.seen);
+    self.released = release(*current).clock();
+}
+
+}  // namespace emulator

@@ -1,0 +1,127 @@
+// The race detector: two accesses of one place, of which one writes and which nothing orders, are an error, in whatever
+// order they happen to come. Actors are threads and what they ask for asynchronously. What each one knows to have
+// happened is in its clock, which barriers and waits join. Beside each word of memory stand its last accesses.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "clock.h"
+#include "device_functions.h"
+#include "report.h"
+
+namespace emulator {
+
+struct SharedWindow;
+struct Thread;
+
+/// True while races are looked for, in a launch. The functions below may be called only then.
+extern bool watching;
+
+/// Who accesses memory: a thread, or something asynchronous.
+struct Actor {
+    std::uint32_t team = 0, slot = 0, time = 0;
+    Clock clock;
+};
+
+/// What a thread knows at a moment, itself included.
+struct Knowledge {
+    Clock others;
+    std::uint32_t slot = 0, time = 0;
+
+    Clock clock() const;
+};
+
+/// What those know who have come to a barrier. Most of them knew the same before.
+class Gathering {
+public:
+    void add(const Knowledge& knowledge);
+    const Clock& clock() const { return all_; }
+
+private:
+    Clock all_, last_;
+};
+
+/// What the race detector keeps of a thread.
+struct ThreadOrder {
+    Actor actor;
+    Clock released;  // what it knew at its last __threadfence(): what its atomics pass on
+    Clock seen;      // what its atomics have found, known behind the next __threadfence()
+    std::uint32_t copies = 0, store_reads = 0, store_writes = 0;  // slots of what it has asked for; 0 if nothing
+};
+
+/// An access, in 16 bytes.
+struct Event {
+    std::uint32_t team : 28 = 0;
+    std::uint32_t mask : 4 = 0;  // bytes of the word
+    std::uint32_t time : 30 = 0;
+    std::uint32_t writes : 1 = 0;
+    std::uint32_t strong : 1 = 0;  // atomic, or volatile
+    std::uint64_t slot : 16 = 0;
+    std::uint64_t site : 48 = 0;
+};
+
+/// The last accesses of a word of memory. Where more are unordered than fit, chance decides which are remembered.
+struct Cell {
+    std::array<Event, 4> events;
+};
+
+/// The cells of a range of memory; pages that nothing has touched cost nothing.
+class Shadow {
+public:
+    Shadow() = default;
+    Shadow(const Shadow&) = delete;
+    ~Shadow() { clear(); }
+    /// For so many bytes of memory, the same number each time until cleared.
+    Cell* cells(std::size_t bytes);
+    void clear();
+
+private:
+    Cell* cells_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+/// How an access is ordered: a plain one not at all; atomics and volatile accesses do not race with one another.
+struct AccessKind {
+    bool writes, strong = false;
+};
+
+/// A launch of so many clusters begins.
+void begin_watching(std::uint64_t clusters);
+/// Of this launch.
+std::uint32_t first_team();
+/// A slot of the current team that nobody has yet.
+std::uint32_t new_slot();
+
+/// An access by the actor of the moment: the current thread, or what it has asked for that happens now. `instruction`
+/// is its name where it is not a load or store.
+void watch_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n, AccessKind kind,
+                  const Place& where, const char* instruction = nullptr);
+void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const Place& where,
+                  const char* instruction = nullptr);
+
+/// Accesses until the end of the scope are by this actor.
+class ActingAs {
+public:
+    explicit ActingAs(const Actor& actor);
+    ~ActingAs();
+    ActingAs(const ActingAs&) = delete;
+};
+
+/// Something that the thread asks for now, in a slot that is given out with its first such request.
+Actor asynchronous(Thread& thread, std::uint32_t& slot, std::uint64_t time);
+
+/// What the thread knows; what it does from now on is not part of that.
+Knowledge release(Thread& thread);
+void acquire(Thread& thread, const Clock& clock);
+/// The thread has waited for what happens in a slot of its team up to a time.
+void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time);
+/// All know what each of them has done.
+void synchronize(Thread* const* threads, std::size_t n);
+
+/// What atomics and fences say of order. An access of the current thread to device or shared memory.
+void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where);
+void watch_fence();
+
+}  // namespace emulator
