@@ -1,13 +1,140 @@
-// Rung 05.
+// Rung 05. 5.1 concerns split-Q alone; 5.2 and 5.3 concern split-K alone, and 5.2 is judged by LSE, which needs no O.
 #include <doctest/doctest.h>
 
 #include "rung_suite.h"
 
+#ifndef FLASHLADDER_GPU
+#include "harness/closed_forms.h"
+#include "harness/counts.h"
+#endif
+
 namespace flashladder {
 namespace {
 
+const Stage& split_q() { return stage_under_test(); }
+const Stage& split_k() { return find_stage("05-warp-partitioning/split-K"); }
+
+TEST_CASE("EXERCISE 5.1: each warp owns its rows") {
+    for (const bool causal : {false, true}) {
+        AttentionShape shape = shape_of(1, 160, 160, 64);
+        shape.causal = causal;
+        const Inputs in = make_inputs(shape, Values::normal, test_seed());
+        const Comparison result = check(split_q(), in, Judge::both_rules, true);
+        CHECK_MESSAGE(result.passed, result.describe(in.shape));
+    }
+}
+
+TEST_CASE("EXERCISE 5.2: a row's values from all warps") {
+    // 40 keys: the third warp has 8, the last one none that counts. 140: three steps.
+    for (const int n_k : {40, 64, 140}) {
+        const Inputs in = make_inputs(shape_of(1, 33, n_k, 64), Values::peaky, test_seed());
+        const Comparison result = check(split_k(), in, Judge::both_rules, true);
+        CHECK_MESSAGE(result.lse_error <= result.allowed_lse_error, "LSE of split-K is off by ", result.lse_error,
+                      ", allowed ", result.allowed_lse_error, ", with ", n_k, " keys");
+    }
+}
+
+TEST_CASE("EXERCISE 5.3: the warps' parts of O") {
+    for (const int head_dim : {64, 128}) {
+        const Inputs in = make_inputs(shape_of(1, 33, 140, head_dim), Values::normal, test_seed());
+        const Comparison result = check(split_k(), in, Judge::both_rules, true);
+        CHECK_MESSAGE(result.passed, "split-K: ", result.describe(in.shape));
+    }
+}
+
+TEST_CASE("split-K computes attention too: one key alone, a maximum that grows, a large offset") {
+    for (const auto& [n_q, n_k] : {std::pair(1, 1), {31, 17}, {65, 257}})
+        for (const Values values : {Values::normal, Values::growing_maximum, Values::large_offset}) {
+            AttentionShape shape = shape_of(32, n_q, n_k, 64);
+            shape.kv_heads = 8;
+            const Inputs in = make_inputs(shape, values, test_seed());
+            const Judge judge = values == Values::large_offset ? Judge::worst_row_only : Judge::both_rules;
+            const Comparison result = check(split_k(), in, judge, true);
+            CHECK_MESSAGE(result.passed, "split-K: ", result.describe(in.shape));
+        }
+}
+
+#ifndef FLASHLADDER_GPU
+using Count = std::uint64_t;
+
+/// A problem in tiles, in the letters of the lesson.
+struct Tiles {
+    Count blocks, T_c, B_r, B_c, d;
+};
+Tiles tiles_of(const AttentionShape& s, int B_r, int B_c) {
+    const auto up = [](int n, int tile) { return Count(n + tile - 1) / Count(tile); };
+    return {Count(s.batch) * Count(s.heads) * up(s.n_q, B_r), up(s.n_k, B_c), Count(B_r), Count(B_c),
+            Count(s.head_dim)};
+}
+Tiles split_q_tiles(const AttentionShape& s) { return tiles_of(s, 128, s.head_dim == 64 ? 64 : 16); }
+Tiles split_k_tiles(const AttentionShape& s) { return tiles_of(s, 32, 64); }
+
+emulator::Work work_of(const Stage& stage, const AttentionShape& shape) {
+    return count_stage(stage, make_inputs(shape, Values::normal, test_seed())).work.total();
+}
+
+std::vector<AttentionShape> counted_shapes() {
+    return {shape_of(1, 128, 128, 64), shape_of(2, 150, 200, 64), shape_of(1, 150, 200, 128)};
+}
+
+constexpr Count warps = 4, element_bytes = 2, float_bytes = 4;
+
+TEST_CASE("counted: split-Q moves no partial result through shared memory, split-K four parts of O in every step") {
+    for (const AttentionShape& shape : counted_shapes()) {
+        CAPTURE(to_string(shape));
+        const auto written = [&](const Stage& stage) {
+            return work_of(stage, shape).shared_of(emulator::Access::write).requested_bytes;
+        };
+        const Tiles q = split_q_tiles(shape), k = split_k_tiles(shape);
+        // Q_i comes, O leaves; in each step K_j and V_j come.
+        CHECK(written(split_q()) == q.blocks * element_bytes * q.d * (2 * q.B_r + q.T_c * 2 * q.B_c));
+        // And in each step every warp's O and maxima, at the end its sums.
+        CHECK(written(split_k()) == k.blocks * element_bytes * k.d * (2 * k.B_r + k.T_c * 2 * k.B_c) +
+                                        k.blocks * float_bytes * warps * k.B_r * (k.T_c * (k.d + 1) + 1));
+    }
+}
+
+TEST_CASE("counted: two barriers a step of split-Q, three of split-K, and two more a block") {
+    for (const AttentionShape& shape : counted_shapes()) {
+        CAPTURE(to_string(shape));
+        const Tiles q = split_q_tiles(shape), k = split_k_tiles(shape);
+        CHECK(work_of(split_q(), shape).barriers == q.blocks * (2 * q.T_c + 2));
+        CHECK(work_of(split_k(), shape).barriers == k.blocks * (3 * k.T_c + 2));
+    }
+}
+
+TEST_CASE("counted: both products are in matrix instructions, and the sums of rows are 8 more columns of O") {
+    for (const AttentionShape& shape : counted_shapes()) {
+        CAPTURE(to_string(shape));
+        for (const auto& [stage, tiles] :
+             {std::pair(&split_q(), split_q_tiles(shape)), {&split_k(), split_k_tiles(shape)}}) {
+            CAPTURE(stage->name());
+            const auto& [blocks, T_c, B_r, B_c, d] = tiles;
+            const emulator::Work work = work_of(*stage, shape);
+            CHECK(work.matrix_flops == blocks * T_c * 2 * B_r * B_c * (d + d + 8));
+            CHECK(work.matrix_instructions * 2 * 16 * 8 * 16 == work.matrix_flops);
+        }
+    }
+}
+
+TEST_CASE("counted: K and V are fetched once for 128 queries, a quarter of rung 04's sectors") {
+    for (const int d : split_q().supports.head_dims) {
+        const AttentionShape shape = shape_of(2, 256, 192, d);
+        const StageCounts counts = count_stage(split_q(), make_inputs(shape, Values::normal, test_seed()));
+        const Count sectors = counts.tensors.at("K").read.sectors + counts.tensors.at("V").read.sectors;
+        const Count T_r = 256 / 128;
+        CHECK(sectors * 32 == shape.heads * T_r * 2 * 192 * Count(d) * element_bytes);
+        const auto below = closed_form("04-tensor-cores", shape, 0, false);
+        REQUIRE(below);
+        const double Q_and_O = 2.0 * shape.heads * 256 * d * element_bytes;
+        CHECK(4 * 32 * double(sectors) == below->requested_bytes - Q_and_O);
+    }
+}
+#endif
+
 TEST_CASE("needs no memory beyond inputs and outputs") {
-    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+    CHECK(split_q().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+    CHECK(split_k().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
 }
 
 }  // namespace

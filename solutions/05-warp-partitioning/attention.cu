@@ -32,28 +32,33 @@ using SplitK = Blocks<32, 64>;  // every warp has O of all queries: no room for 
 
 /// Block (i, h, b) owns B_r queries of one head, each of its warps a quarter of them.
 template <class Element, int d, bool causal, class Sizes>
-__global__ void __launch_bounds__(threads) split_q_flash(const Element* Q, const Element* K, const Element* V, Element* O,
-                                                         float* lse, int N_q, int N_k, int group, float scale_log2) {
+__global__ void __launch_bounds__(threads) split_q_flash(const Element* Q, const Element* K, const Element* V,
+                                                         Element* O, float* lse, int N_q, int N_k, int group,
+                                                         float scale_log2) {
     constexpr int B_r = Sizes::B_r, B_c = Sizes::B_c, rows = B_r / warps;  // of a warp
     const tile::SharedTile<Element, B_r, d> Q_smem{dynamic_shared<Element>()};  // O at the end
-    const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements}, V_smem{K_smem.data + K_smem.elements};
+    const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements};
+    const tile::SharedTile<Element, B_c, d> V_smem{K_smem.data + K_smem.elements};
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group;
     const unsigned q_rows = head * N_q, kv_rows = kv_head * N_k;  // of the heads before
     const int i = blockIdx.x * B_r, end = causal ? min(N_k, i + B_r + N_k - N_q) : N_k;
+    const int first_row = threadIdx.x / 32 * rows;  // of those that this warp owns
 
-    // EXERCISE 5.1 Which rows of Q_i does this warp own? The starter gives all warps the same.
-    // STARTER const int first_row = 0;
-    const int first_row = threadIdx.x / 32 * rows;
-    // END 5.1
-    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; the next sees one more
     tile::copy_in<threads>(Q_smem, Q, q_rows + i, q_rows + N_q);
     __syncthreads();
     tile::Operand<Element, rows, d> Q_reg;
+    // EXERCISE 5.1 Load the rows of Q_i that this warp owns. If causal, which key is the last that the first of them
+    // sees? The next row sees one more. The starter takes warp 0's rows for everybody's.
+    // STARTER const int last_key = i + N_k - N_q;
+    // STARTER tile::load(Q_reg, Q_smem, 0);
+    // STARTER __syncthreads();  // others read these rows too, and O is stored there
+    const int last_key = i + first_row + N_k - N_q;
     tile::load(Q_reg, Q_smem, first_row);
+    // END 5.1
     tile::Accumulator<rows, d> O_reg;
     tile::fill(O_reg, 0);
     tile::OnlineSoftmax<rows> softmax;
-for (int j = 0; j < end; j += B_c) {
+    for (int j = 0; j < end; j += B_c) {
         tile::copy_in<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
         tile::copy_in<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
         __syncthreads();  // the tiles are there
@@ -72,7 +77,8 @@ for (int j = 0; j < end; j += B_c) {
 
     const auto lse_rows = softmax.finish(O_reg);
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
-    tile::store(Q_smem, O_reg, first_row);  // nobody else has read these rows
+    __syncwarp();                           // if the loop did not run, other lanes may still be reading Q_i
+    tile::store(Q_smem, O_reg, first_row);  // no other warp has read these rows
     __syncthreads();
     tile::copy_out<threads>(O, Q_smem, q_rows + i, q_rows + N_q);
 }
@@ -83,7 +89,8 @@ __device__ tile::RowValues<B_r> over_warps(tile::RowValues<B_r> values, float* s
     const int own = threadIdx.x / 32;
     tile::store_rows(smem + own * B_r, values, 0, B_r);
     __syncthreads();  // every warp's values are there
-    // EXERCISE 5.2 Every warp knows the values of its own keys alone. Combine them with those of the other warps.
+    // EXERCISE 5.2 Every warp has the values of its own keys alone. Combine them with those of the other warps: value
+    // [r][h] of a lane belongs to row tile::row_of(r, h). The starter leaves each warp with its own.
     // STARTER
     for (int warp = 0; warp < warps; ++warp)
         for (int r = 0; r < B_r / 16; ++r)
@@ -123,7 +130,7 @@ __device__ void add_parts(tile::Accumulator<B_r, columns>& O_reg, const float* O
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const int row = tile::row_of(r, e / 2), column = first_column + tile::column_of(c, e);
-                // EXERCISE 5.3 Each warp's part of this element of O is one term. The starter takes the first alone.
+                // EXERCISE 5.3 Every warp has a part of this element of O. Add them up. The starter has warp 0's alone.
                 // STARTER O_reg.fragment[r][c][e] += O_smem[row * d + column];
                 for (int warp = 0; warp < warps; ++warp)
                     O_reg.fragment[r][c][e] += O_smem[(warp * B_r + row) * d + column];
@@ -133,11 +140,13 @@ __device__ void add_parts(tile::Accumulator<B_r, columns>& O_reg, const float* O
 
 /// Block (i, h, b) owns B_r queries of one head; each of its warps a quarter of the keys of a step, and of O's columns.
 template <class Element, int d, class Sizes>
-__global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const Element* K, const Element* V, Element* O,
-                                                         float* lse, int N_q, int N_k, int group, float scale_log2) {
+__global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const Element* K, const Element* V,
+                                                         Element* O, float* lse, int N_q, int N_k, int group,
+                                                         float scale_log2) {
     constexpr int B_r = Sizes::B_r, B_c = Sizes::B_c, keys = B_c / warps, columns = d / warps;  // of a warp
     const tile::SharedTile<Element, B_r, d> Q_smem{dynamic_shared<Element>()};  // O at the end
-    const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements}, V_smem{K_smem.data + K_smem.elements};
+    const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements};
+    const tile::SharedTile<Element, B_c, d> V_smem{K_smem.data + K_smem.elements};
     float* O_smem = reinterpret_cast<float*>(V_smem.data + V_smem.elements);  // (warps, B_r, d)
     float* row_smem = O_smem + warps * B_r * d;                               // (warps, B_r)
     const int warp = threadIdx.x / 32;
@@ -150,7 +159,7 @@ __global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const
     tile::Accumulator<B_r, columns> O_reg;
     tile::fill(O_reg, 0);
     tile::OnlineSoftmax<B_r> softmax;  // m of all keys so far, l of this warp's
-for (int j = 0; j < N_k; j += B_c) {
+    for (int j = 0; j < N_k; j += B_c) {
         tile::copy_in<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
         tile::copy_in<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
         __syncthreads();  // the tiles are there
@@ -179,12 +188,14 @@ for (int j = 0; j < N_k; j += B_c) {
     tile::copy_out<threads>(O, Q_smem, q_rows + i, q_rows + N_q);
 }
 
-constexpr std::size_t tile_bytes(int B_r, int B_c, int d) { return std::size_t(B_r + 2 * B_c) * d * 2; }  // Q_i, K_j, V_j
+/// Of Q_i, K_j and V_j.
+constexpr std::size_t tile_bytes(int B_r, int B_c, int d) { return std::size_t(B_r + 2 * B_c) * d * 2; }
 
 void launch_split_q(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
         constexpr int B_r = SplitQ<d>::B_r, B_c = SplitQ<d>::B_c;
-        launch_forward<Element>(split_q_flash<Element, d, causal, SplitQ<d>>, args, B_r, threads, tile_bytes(B_r, B_c, d));
+        launch_forward<Element>(split_q_flash<Element, d, causal, SplitQ<d>>, args, B_r, threads,
+                                tile_bytes(B_r, B_c, d));
     });
 }
 
