@@ -147,26 +147,25 @@ void check_layout() {
                 REQUIRE(at % chunk == 0);
                 for (int x = 1; x < chunk; ++x) REQUIRE(offset(row, c + x) == at + x);
                 if (row >= 8) REQUIRE(at == offset(row - 8, c) + 8 * Layout::template stride<columns>);
-                // The same in one formula for all widths: bits 7 and up of the address in bytes XOR into bits 4 and up,
-                // as many as a panel's row has places.
-                const int panel = c * 2 / bytes, address = (panel * rows + row) * bytes + c * 2 % bytes;
-                REQUIRE(2 * at == (address ^ (address >> 7) % (bytes / 16) << 4));
             }
             REQUIRE(banks.size() == 8);
+            // The same in one formula for all widths: bits 7 and up of the address in bytes XOR into bits 4 and up, as
+            // many as a panel's row has places.
+            for (int row = first; row < first + 8; ++row) {
+                const int panel = c * 2 / bytes, address = (panel * rows + row) * bytes + c * 2 % bytes;
+                REQUIRE(2 * offset(row, c) == (address ^ (address >> 7) % (bytes / 16) << 4));
+            }
         }
     CHECK(places.size() == rows * columns / chunk);
     CHECK(*places.rbegin() == rows * columns - chunk);
     CHECK(Layout::template elements<rows, columns> == rows * columns);
 }
 
+/// Both fulfil the same formula, so they are the same.
 template <int bytes, int rows, int columns>
 void check_swizzled() {
     check_layout<solution::Swizzled<bytes>, bytes, rows, columns>();
     check_layout<tile::Swizzled<bytes>, bytes, rows, columns>();
-    for (int row = 0; row < rows; ++row)
-        for (int column = 0; column < columns; ++column)
-            REQUIRE((solution::Swizzled<bytes>::template offset<rows, columns>(row, column)) ==
-                    (tile::Swizzled<bytes>::template offset<rows, columns>(row, column)));
 }
 
 TEST_CASE("each chunk has a place of its own, a column of chunks meets all banks, and common/tile has this layout") {
