@@ -81,7 +81,7 @@ TEST_CASE("the stage has no conflict in shared memory at all") {
 
 TEST_CASE("conflicts of every access of every layout") {
     struct Expected {
-        const char* variant;
+        std::string variant;
         std::uint64_t ldmatrix, O_store, copy;  // conflicts of a matrix, and of a warp's store and copy
     };
     // Without a swizzle 8 rows meet in 4 banks. A narrow panel has less than 128 bytes of a row, and those of the next
