@@ -1,10 +1,188 @@
-// Rung 06.
+// Rung 06. A layout changes no result, so the exercises are judged by what the emulator counts, each on variants of the
+// stage to which the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
 #include "rung_suite.h"
 
+#ifndef FLASHLADDER_GPU
+#include <set>
+#include <string>
+
+#include "harness/counts.h"
+#include "tile/swizzled.h"
+#endif
+
 namespace flashladder {
 namespace {
+
+#ifndef FLASHLADDER_GPU
+using emulator::Access;
+using emulator::SharedWork;
+
+/// What the four kinds of accesses to shared memory cost, of a warp each.
+struct SharedAccesses {
+    SharedWork copies_in, ldmatrix, O_stores, copies_out;
+    std::size_t shared_bytes = 0;  // of a block
+};
+
+/// One head with so many queries and keys that all tiles are full: then the bytes of an access say what it is. ldmatrix
+/// counts once a matrix, 8 rows of 16 bytes; a store of O has 4 bytes of each lane, a copy 16.
+SharedAccesses count_accesses(const Stage& stage, int d, int n_q = 128, int n_k = 128) {
+    const auto work = count_stage(stage, make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed())).work;
+    SharedAccesses all;
+    all.shared_bytes = work.launches.at(0).dynamic_shared_bytes;
+    for (const auto& [line, of_line] : work.launches.at(0).lines) {
+        const SharedWork &read = of_line.shared_of(Access::read), &written = of_line.shared_of(Access::write);
+        (read.requested_bytes == 128 * read.accesses ? all.ldmatrix : all.copies_out) += read;
+        (written.requested_bytes == 128 * written.accesses ? all.O_stores : all.copies_in) += written;
+    }
+    return all;
+}
+
+std::string name_of(const std::string& variant) {
+    return stage_under_test().name() + (variant.empty() ? "" : "/" + variant);
+}
+
+/// Right results, and no conflict where ldmatrix reads.
+void check_ldmatrix_is_free_of_conflicts(const std::string& variant) {
+    const Stage& stage = find_stage(name_of(variant));
+    for (const int d : stage.supports.head_dims) {
+        const SharedWork work = count_accesses(stage, d).ldmatrix;
+        CHECK_MESSAGE(work.conflicts == 0, stage.name(), ", d = ", d, ": ldmatrix reads ", work.accesses,
+                      " matrices in ", work.wavefronts, " wavefronts, of which ", work.conflicts, " are conflicts");
+        const Inputs in = make_inputs(shape_of(1, 130, 100, d), Values::normal, test_seed());
+        const Comparison result = check(stage, in);
+        CHECK_MESSAGE(result.passed, stage.name(), ": ", result.describe(in.shape));
+    }
+}
+
+TEST_CASE("EXERCISE 6.1: space between rows") { check_ldmatrix_is_free_of_conflicts("padded"); }
+
+TEST_CASE("EXERCISE 6.2: the place of a chunk") { check_ldmatrix_is_free_of_conflicts(""); }
+
+TEST_CASE("EXERCISE 6.3: rows that share 128 bytes") {
+    check_ldmatrix_is_free_of_conflicts("64 bytes");
+    check_ldmatrix_is_free_of_conflicts("32 bytes");
+}
+
+TEST_CASE("the stage has no conflict in shared memory at all") {
+    for (const int d : stage_under_test().supports.head_dims) {
+        CAPTURE(d);
+        const StageCounts full =
+            count_stage(stage_under_test(), make_inputs(shape_of(2, 256, 320, d), Values::normal, test_seed()));
+        CHECK(full.work.total().all_shared().conflicts == 0);
+        AttentionShape ragged = shape_of(2, 201, 190, d);
+        ragged.causal = true;
+        const StageCounts causal =
+            count_stage(stage_under_test(), make_inputs(ragged, Values::normal, test_seed()), true);
+        CHECK(causal.work.total().all_shared().conflicts == 0);
+    }
+}
+
+TEST_CASE("conflicts of every access of every layout") {
+    struct Expected {
+        std::string variant;
+        std::uint64_t ldmatrix, O_store, copy;  // conflicts of a matrix, and of a warp's store and copy
+    };
+    // Without a swizzle 8 rows meet in 4 banks. A narrow panel has less than 128 bytes of a row, and those of the next
+    // panel lie in the same banks: 8 lanes of a copy, 128 bytes of a row, take 2 wavefronts with 64 bytes, 4 with 32;
+    // and a warp has four times 8 lanes.
+    for (const auto& [variant, ldmatrix, O_store, copy] : {Expected{"", 0, 0, 0},
+                                                           {"tiles of 05", 0, 0, 0},
+                                                           {"unswizzled", 7, 7, 0},
+                                                           {"padded", 0, 0, 0},
+                                                           {"64 bytes", 0, 0, 4 * 1},
+                                                           {"32 bytes", 0, 0, 4 * 3}})
+        for (const int d : stage_under_test().supports.head_dims) {
+            CAPTURE(variant);
+            CAPTURE(d);
+            const SharedAccesses all = count_accesses(find_stage(name_of(variant)), d);
+            CHECK(all.ldmatrix.conflicts == ldmatrix * all.ldmatrix.accesses);
+            CHECK(all.O_stores.conflicts == O_store * all.O_stores.accesses);
+            CHECK(all.copies_in.conflicts == copy * all.copies_in.accesses);
+            CHECK(all.copies_out.conflicts == copy * all.copies_out.accesses);
+        }
+}
+
+TEST_CASE("how much is read and written, and shared memory of a block: the lesson's arithmetic") {
+    for (const std::uint64_t d : {64, 128}) {
+        CAPTURE(d);
+        constexpr std::uint64_t N_q = 256, N_k = 320, B_r = 128, B_c = 64, warps = 4;
+        constexpr std::uint64_t T_r = N_q / B_r, T_c = N_k / B_c;
+        const SharedAccesses all = count_accesses(stage_under_test(), int(d), N_q, N_k);
+        // Matrices of 8 x 8. Q_i is read once where it stays in registers, in each step where it does not.
+        const std::uint64_t K_and_V = 2 * warps * (B_c / 8) * (d / 8), Q = (B_r / 8) * (d / 8);
+        CHECK(all.ldmatrix.accesses == T_r * (T_c * K_and_V + (d == 64 ? 1 : T_c) * Q));
+        // Copies of a warp move 512 bytes, its stores of O 128.
+        CHECK(all.copies_in.accesses == T_r * (B_r + T_c * 2 * B_c) * d * 2 / 512);
+        CHECK(all.copies_out.accesses == T_r * B_r * d * 2 / 512);
+        CHECK(all.O_stores.accesses == T_r * B_r * d * 2 / 128);
+
+        CHECK(all.shared_bytes == (B_r + 2 * B_c) * d * 2);
+        for (const char* other : {"64 bytes", "32 bytes", "unswizzled"})
+            CHECK(count_accesses(find_stage(name_of(other)), int(d)).shared_bytes == all.shared_bytes);
+        CHECK(count_accesses(find_stage(name_of("padded")), int(d)).shared_bytes == (B_r + 2 * B_c) * (d + 8) * 2);
+    }
+}
+
+using tile::chunk;
+namespace solution {
+#include "layout.h"  // Swizzled, cut out of the solution: there nobody else can see it
+}  // namespace solution
+
+/// A tile of `rows` of `columns` elements.
+template <class Layout, int bytes, int rows, int columns>
+void check_layout() {
+    CAPTURE(bytes);
+    CAPTURE(columns);
+    const auto offset = [](int row, int column) { return Layout::template offset<rows, columns>(row, column); };
+    std::set<int> places;
+    for (int c = 0; c < columns; c += chunk)
+        for (int first = 0; first < rows; first += 8) {
+            std::set<int> banks;  // four at a time
+            for (int row = first; row < first + 8; ++row) {
+                const int at = offset(row, c);
+                places.insert(at);
+                banks.insert(at / chunk % 8);
+                REQUIRE(at % chunk == 0);
+                for (int x = 1; x < chunk; ++x) REQUIRE(offset(row, c + x) == at + x);
+                if (row >= 8) REQUIRE(at == offset(row - 8, c) + 8 * Layout::template stride<columns>);
+            }
+            REQUIRE(banks.size() == 8);
+            // The same in one formula for all widths: bits 7 and up of the address in bytes XOR into bits 4 and up, as
+            // many as a panel's row has places.
+            for (int row = first; row < first + 8; ++row) {
+                const int panel = c * 2 / bytes, address = (panel * rows + row) * bytes + c * 2 % bytes;
+                REQUIRE(2 * offset(row, c) == (address ^ (address >> 7) % (bytes / 16) << 4));
+            }
+        }
+    CHECK(places.size() == rows * columns / chunk);
+    CHECK(*places.rbegin() == rows * columns - chunk);
+    CHECK(Layout::template elements<rows, columns> == rows * columns);
+}
+
+/// Both fulfil the same formula, so they are the same.
+template <int bytes, int rows, int columns>
+void check_swizzled() {
+    check_layout<solution::Swizzled<bytes>, bytes, rows, columns>();
+    check_layout<tile::Swizzled<bytes>, bytes, rows, columns>();
+}
+
+TEST_CASE("each chunk has a place of its own, a column of chunks meets all banks, and common/tile has this layout") {
+    check_swizzled<128, 64, 64>();
+    check_swizzled<128, 128, 128>();
+    check_swizzled<64, 64, 64>();
+    check_swizzled<64, 128, 128>();
+    check_swizzled<64, 16, 32>();
+    check_swizzled<32, 64, 64>();
+    check_swizzled<32, 128, 128>();
+    check_swizzled<32, 16, 16>();
+    CHECK(std::is_same_v<tile::SwizzledFor<64>, tile::Swizzled<128>>);
+    CHECK(std::is_same_v<tile::SwizzledFor<128>, tile::Swizzled<128>>);
+    CHECK(std::is_same_v<tile::SwizzledFor<96>, tile::Swizzled<64>>);
+    CHECK(std::is_same_v<tile::SwizzledFor<80>, tile::Swizzled<32>>);
+}
+#endif
 
 TEST_CASE("needs no memory beyond inputs and outputs") {
     CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);

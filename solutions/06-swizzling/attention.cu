@@ -1,8 +1,8 @@
 // Rung 06: swizzling. The chunks of a row change places, so that a column of chunks meets all banks.
 //
-// Idea      ldmatrix reads 16 bytes of each of 8 rows. In rungs 04 and 05 these lie a multiple of 128 bytes apart: in the
-//           same four banks, so it takes 8 wavefronts. Here chunk c of row r stands at place c XOR r: other banks for
-//           each of 8 rows, for the price of one XOR in an address. Whole rows are still whole rows to copies.
+// Idea      ldmatrix reads 16 bytes of each of 8 rows. In rungs 04 and 05 these lie a multiple of 128 bytes apart: in
+//           the same four banks, so it takes 8 wavefronts. Here chunk c of row r stands at place c XOR r: other banks
+//           for each of 8 rows, for the price of one XOR in an address. Whole rows are still whole rows to copies.
 // Saves     seven of eight wavefronts of ldmatrix. Q_i can then be read again in each step, which frees registers: at
 //           d = 128 there is room for 64 keys instead of 16.
 // Costs     nothing but the XOR; padding, the other way, costs shared memory, and TMA (rung 08) cannot do it.
@@ -20,31 +20,39 @@ namespace {
 constexpr int warps = 4, threads = 32 * warps;
 using tile::chunk;  // 8 elements, 16 bytes
 
-/// A layout with 16 bytes between rows: the next row begins four banks further.
+/// A layout with unused space between the rows, so that the next one begins in other banks.
 struct Padded {
+    // EXERCISE 6.1 How many elements of space make 8 rows of one column of chunks meet all 32 banks, if each row has to
+    // begin at a multiple of 16 bytes? The starter leaves none.
+    // STARTER static constexpr int space = 0;
+    static constexpr int space = chunk;
+    // END 6.1
     template <int columns>
-    static constexpr int stride = columns + chunk;
+    static constexpr int stride = columns + space;
     template <int rows, int columns>
-    static constexpr int elements = rows * (columns + chunk);
+    static constexpr int elements = rows * (columns + space);
     template <int rows, int columns>
     __device__ static int offset(int row, int column) {
-        return row * (columns + chunk) + column;
+        return row * (columns + space) + column;
     }
 };
 
 // clang-format off
 // A tile is cut into panels of 128, 64 or 32 bytes a row. 128 bytes of memory meet each of the 32 banks once, so what
-// counts is where in its 128 bytes a chunk lies. Eight rows of one column of chunks, 128-byte and 32-byte swizzle:
+// counts is where in its 128 bytes a chunk lies. Rows 0 to 7 of column 0 of the chunks, 128-byte and 32-byte swizzle:
 //
-//   row 0 | 0 . . . . . . . |  0 XOR 0      rows 0 to 3 | 0 . | 0 . | 0 . | 0 . |  4 rows share 128 bytes: 0 XOR 0
+//   row 0 | 0 . . . . . . . |  0 XOR 0      rows 0 to 3 | 0 . | 1 . | 2 . | 3 . |  4 rows share 128 bytes: 0 XOR 0
 //   row 1 | . 1 . . . . . . |  0 XOR 1      rows 4 to 7 | . 4 | . 5 | . 6 | . 7 |                          0 XOR 1
 //   row 2 | . . 2 . . . . . |  0 XOR 2
 //   ...                                     In each picture the eight numbers stand in eight different columns.
 // clang-format on
 template <int bytes>
 struct Swizzled {
-    static constexpr int chunks = bytes / 16;           // of a row of a panel
-    static constexpr int rows_of_128_bytes = 8 / chunks;  // rows of a panel that 128 bytes hold
+    static constexpr int chunks = bytes / 16;  // of a row of a panel
+    // EXERCISE 6.3 How many rows of a panel do 128 bytes hold? The starter's 1 is right for the widest panel alone.
+    // STARTER static constexpr int rows_of_128_bytes = 1;
+    static constexpr int rows_of_128_bytes = 8 / chunks;
+    // END 6.3
     template <int columns>
     static constexpr int stride = chunks * chunk;
     template <int rows, int columns>
@@ -52,10 +60,11 @@ struct Swizzled {
     template <int rows, int columns>
     __device__ static int offset(int row, int column) {
         const int panel = column / stride<columns>, c = column / chunk % chunks;
-        // EXERCISE 6.1 At which place in its row does chunk c stand? The starter leaves it where it is.
+        // EXERCISE 6.2 At which of the `chunks` places of its row does chunk c stand? The `rows_of_128_bytes` rows that
+        // share 128 bytes move their chunks alike. The starter leaves c where it is.
         // STARTER const int place = c;
         const int place = c ^ row / rows_of_128_bytes % chunks;
-        // END 6.1
+        // END 6.2
         return panel * rows * stride<columns> + row * stride<columns> + place * chunk + column % chunk;
     }
 };
@@ -74,8 +83,9 @@ struct Variant : Config<B_r, B_c, Layout, Q_in_registers> {};
 
 /// Block (i, h, b) owns B_r queries of one head, each of its warps a quarter of them.
 template <class Element, int d, bool causal, class Config>
-__global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, const Element* K, const Element* V, Element* O,
-                                                          float* lse, int N_q, int N_k, int group, float scale_log2) {
+__global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, const Element* K, const Element* V,
+                                                          Element* O, float* lse, int N_q, int N_k, int group,
+                                                          float scale_log2) {
     constexpr int B_r = Config::B_r, B_c = Config::B_c, rows = B_r / warps;  // of a warp
     using Layout = typename Config::Layout;
     const tile::SharedTile<Element, B_r, d, Layout> Q_smem{dynamic_shared<Element>()};  // O at the end
@@ -85,7 +95,7 @@ __global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, cons
     const unsigned q_rows = head * N_q, kv_rows = kv_head * N_k;  // of the heads before
     const int i = blockIdx.x * B_r, end = causal ? min(N_k, i + B_r + N_k - N_q) : N_k;
     const int first_row = threadIdx.x / 32 * rows;
-    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; the next sees one more
+    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; the next: one more
 
     tile::copy_in<threads>(Q_smem, Q, q_rows + i, q_rows + N_q);
     __syncthreads();
@@ -114,7 +124,8 @@ __global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, cons
 
     const auto lse_rows = softmax.finish(O_reg);
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
-    tile::store(Q_smem, O_reg, first_row);  // nobody else has read these rows
+    __syncwarp();                           // if the loop did not run, other lanes may still be reading Q_i
+    tile::store(Q_smem, O_reg, first_row);  // no other warp has read these rows
     __syncthreads();
     tile::copy_out<threads>(O, Q_smem, q_rows + i, q_rows + N_q);
 }
@@ -122,8 +133,10 @@ __global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, cons
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args) {
     using Layout = typename Config::Layout;
-    constexpr std::size_t elements = Layout::template elements<Config::B_r, d> + 2 * Layout::template elements<Config::B_c, d>;
-    launch_forward<Element>(swizzled_flash<Element, d, causal, Config>, args, Config::B_r, threads, elements * sizeof(Element));
+    constexpr std::size_t elements =
+        Layout::template elements<Config::B_r, d> + 2 * Layout::template elements<Config::B_c, d>;  // Q_i, K_j, V_j
+    launch_forward<Element>(swizzled_flash<Element, d, causal, Config>, args, Config::B_r, threads,
+                            elements * sizeof(Element));
 }
 
 template <int d> using Best = Config<128, 64, Swizzled<128>, d == 64>;
@@ -131,7 +144,8 @@ template <int d> using TilesOf05 = Variant<128, d == 64 ? 64 : 16, Swizzled<128>
 template <class Layout, int d> using Other = Variant<128, 64, Layout, d == 64>;
 
 void launch_best(const ForwardArgs& args) {
-    with_types_of(args.shape, [&]<class Element, int d, bool causal>() { launch_config<Element, d, causal, Best<d>>(args); });
+    with_types_of(args.shape,
+                  [&]<class Element, int d, bool causal>() { launch_config<Element, d, causal, Best<d>>(args); });
 }
 void launch_tiles_of_05(const ForwardArgs& args) {
     with_d_of(args.shape, [&]<int d>() { launch_config<__nv_bfloat16, d, false, TilesOf05<d>>(args); });
@@ -143,8 +157,8 @@ void launch_layout(const ForwardArgs& args) {
 
 std::size_t scratch_bytes(const AttentionShape&) { return 0; }
 
-const Support supports{.stage = "06-swizzling", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16}, .causal = true,
-                       .lse = true, .grouped_query = true};
+const Support supports{.stage = "06-swizzling", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .lse = true, .grouped_query = true};
 const Registration registrations[] = {
     {{supports, launch_best, scratch_bytes}},
     {{supports.for_variant("tiles of 05"), launch_tiles_of_05, scratch_bytes}},
