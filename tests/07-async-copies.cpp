@@ -1,10 +1,200 @@
-// Rung 07.
+// Rung 07. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "harness/counts.h"
+#endif
 
 namespace flashladder {
 namespace {
+
+constexpr int B_r = 128, B_c = 64;  // of the rung and of its variants
+constexpr int stage_counts[] = {1, 2, 3, 4, 6};
+
+const Stage& with_stages(int stages) {
+    if (stages == 2) return stage_under_test();
+    return find_stage("07-async-copies/" + std::to_string(stages) + (stages == 1 ? " stage" : " stages"));
+}
+
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has
+/// come makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what.
+std::string fault(const Stage& stage, const Inputs& in) {
+    try {
+        const Comparison result = check(stage, in, Judge::both_rules, true);
+        return result.passed ? "" : result.describe(in.shape);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+/// Makes each block of keys, and of values if asked for, the same as the one `period` blocks before.
+void repeat_blocks(Inputs& in, int period, bool values_too) {
+    const std::size_t row = static_cast<std::size_t>(in.shape.head_dim), head = in.shape.n_k * row;
+    const std::size_t distance = period * B_c * row;
+    for (std::size_t at = 0; at < in.K.size(); ++at) {
+        if (at % head < distance) continue;
+        in.K[at] = in.K[at - distance];
+        if (values_too) in.V[at] = in.V[at - distance];
+    }
+}
+
+TEST_CASE("EXERCISE 7.1: as many groups under way as there may be, and no more") {
+    // All blocks are the same: it does not matter which one a slot holds, if one has come at all.
+    for (const int stages : stage_counts)
+        for (const int d : {64, 128}) {
+            Inputs in = make_inputs(shape_of(2, 50, (2 * stages + 1) * B_c, d), Values::normal, test_seed());
+            repeat_blocks(in, 1, true);
+            const std::string wrong = fault(with_stages(stages), in);
+            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 7.2: the slot of a tile") {
+    // LSE alone: it needs K, but not V. Blocks of keys come again after two, so that the last ones need not have come.
+    for (const int d : {64, 128}) {
+        Inputs in = make_inputs(shape_of(3, 50, 5 * B_c, d), Values::peaky, test_seed());
+        repeat_blocks(in, 2, false);
+        const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
+        CHECK_MESSAGE(result.lse_error <= result.allowed_lse_error, "LSE is off by ", result.lse_error, ", allowed ",
+                      result.allowed_lse_error);
+    }
+}
+
+TEST_CASE("EXERCISE 7.3: waits still fit when nothing is left to ask for") {
+    // So few blocks that no step asks for a V.
+    for (const int stages : stage_counts)
+        for (int blocks = 1; blocks < stages; ++blocks) {
+            const int n_k = blocks * B_c - 3;
+            const Inputs in = make_inputs(shape_of(2, 50, n_k, blocks % 2 ? 64 : 128), Values::normal, test_seed());
+            const std::string wrong = fault(with_stages(stages), in);
+            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", blocks ", blocks, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 7.4: the block of V that comes next") {
+    for (const int stages : stage_counts) {
+        const Inputs in = make_inputs(shape_of(2, 50, (stages + 2) * B_c + 5, 64), Values::normal, test_seed());
+        const std::string wrong = fault(with_stages(stages), in);
+        CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
+    }
+}
+
+TEST_CASE("a tile has come before it is read, and stays until it has been: every number of stages") {
+    std::uint64_t seed = test_seed();
+    for (const int stages : stage_counts)
+        for (const int n_k : {1, 100, 150, 520})
+            for (const int d : {64, 128}) {
+                const Inputs in = make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++);
+                const std::string wrong = fault(with_stages(stages), in);
+                CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", d ", d, ", N_k ", n_k, ": ", wrong);
+            }
+}
+
+TEST_CASE("the last block of keys is waited for though nothing is asked for behind it") {
+    // It was asked for long before, so only the latest of copies are late: the order of events is drawn many times.
+    for (int times = 0; times < 20; ++times)
+        for (const int stages : {2, 3}) {
+            const Inputs in = make_inputs(shape_of(4, 50, 2 * B_c, 64), Values::normal, test_seed() + times);
+            const std::string wrong = fault(with_stages(stages), in);
+            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
+        }
+}
+
+TEST_CASE("queries that see nothing: O is 0 though Q_i may still be on its way") {
+    for (const int d : {64, 128})
+        for (int times = 0; times < 8; ++times) {
+            Inputs in = make_inputs(shape_of(4, B_r + 1, 1, d), Values::normal, test_seed() + times);
+            in.shape.causal = true;
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), wrong);
+        }
+}
+
+TEST_CASE("the number of stages does not change a bit of the result") {
+    const Inputs in = make_inputs(shape_of(2, 150, 333, 128), Values::growing_maximum, test_seed());
+    const Outputs expected = run(stage_under_test(), in, true);
+    for (const int stages : stage_counts) {
+        const Outputs found = run(with_stages(stages), in, true);
+        CHECK_MESSAGE(found.O == expected.O, "stages ", stages);
+        CHECK_MESSAGE(found.lse == expected.lse, "stages ", stages);
+    }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const int d : {64, 128}) {
+        Inputs in = make_inputs(shape_of(1, 300, 300, d), Values::normal, test_seed());
+        in.shape.causal = true;
+        const Outputs expected = run(stage_under_test(), in, true);
+        for (auto* tensor : {&in.K, &in.V})
+            std::fill(tensor->begin() + B_r * d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = run(stage_under_test(), in, true);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + B_r * d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + B_r, expected.lse.begin()));
+        CHECK(std::isnan(found.O[B_r * d]));  // the next block of queries does see them
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("counted: no block behind the diagonal is asked for, neither of K nor of V") {
+    for (const auto& [n_q, n_k] : {std::pair(300, 300), {512, 512}, {100, 400}, {400, 100}, {192, 128}}) {
+        Inputs in = make_inputs(shape_of(1, n_q, n_k, 64), Values::normal, test_seed());
+        in.shape.causal = true;
+        int keys = 0;  // that blocks of queries ask for, together
+        for (int i = 0; i < n_q; i += B_r) {
+            const int seen = std::clamp(i + B_r + n_k - n_q, 0, n_k);
+            keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
+        }
+        const StageCounts counts = count_stage(stage_under_test(), in);
+        CAPTURE(to_string(in.shape));
+        CHECK(counts.tensors.at("K").read.requested_bytes == std::uint64_t(keys) * 64 * 2);
+        CHECK(counts.tensors.at("V").read.requested_bytes == std::uint64_t(keys) * 64 * 2);
+    }
+}
+
+TEST_CASE("counted: tiles come by cp.async and not through registers; two barriers a step") {
+    using emulator::Access;
+    for (const int stages : stage_counts)
+        for (const int d : {64, 128}) {
+            const int n_q = 200, n_k = 333, T_r = 2, T_c = 6;
+            const auto work =
+                count_stage(with_stages(stages), make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed())).work;
+            const auto total = work.total();
+            CAPTURE(stages);
+            const std::uint64_t row = d * 2;
+            CHECK(total.global_of(Access::cp_async).requested_bytes == (n_q + 2 * T_r * n_k) * row);
+            CHECK(total.global_of(Access::read).requested_bytes == 0);
+            // cp.async writes rows past the end too, as 0. What threads store to shared memory is O alone.
+            CHECK(total.shared_of(Access::cp_async).requested_bytes == T_r * (B_r + 2 * T_c * B_c) * row);
+            CHECK(total.shared_of(Access::write).requested_bytes == T_r * B_r * row);
+            CHECK(total.shared_of(Access::cp_async).conflicts == 0);
+            CHECK(total.barriers == T_r * (2 * T_c + 2));
+        }
+}
+
+TEST_CASE("counted: shared memory is Q_i and the slots, and all but V's last slot may be under way") {
+    for (const int stages : stage_counts)
+        for (const int d : {64, 128}) {
+            const auto work =
+                count_stage(with_stages(stages), make_inputs(shape_of(2, 50, 500, d), Values::normal, test_seed())).work;
+            const auto& launch = work.launches.at(0);
+            CAPTURE(stages);
+            CAPTURE(d);
+            const std::size_t Q_bytes = B_r * d * 2, tile_bytes = B_c * d * 2;
+            CHECK(launch.dynamic_shared_bytes == Q_bytes + 2 * stages * tile_bytes);
+            CHECK(launch.dynamic_shared_bytes <= 227 * 1024);
+            CHECK(launch.most_bytes_in_flight <= Q_bytes + (2 * stages - 1) * tile_bytes);
+            CHECK(launch.most_bytes_in_flight > Q_bytes / 2);
+        }
+}
+#endif
 
 TEST_CASE("needs no memory beyond inputs and outputs") {
     CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);

@@ -1,6 +1,6 @@
 // Rung 07: async copies. Tiles are fetched while others are computed with; nobody waits for memory with idle hands.
 //
-// Idea      cp.async copies 16 bytes from device to shared memory without a register, and the thread goes on. K_j and V_j
+// Idea      cp.async copies 16 bytes from device to shared memory without a register, and the thread goes on. K and V
 //           have rings of `stages` slots each. As soon as a slot is free the block asks for the tile that comes next in
 //           it, and waits for K_j and for V_j only when it needs them.
 // Saves     the wait: rung 06 asks for K_j and V_j when it needs them, and all four warps stand still until they come.
@@ -25,11 +25,34 @@ template <int B_r_, int B_c_, int stages_, bool Q_in_registers_>
 struct Config {
     static constexpr int B_r = B_r_, B_c = B_c_, stages = stages_;
     static constexpr bool Q_in_registers = Q_in_registers_;
+    // EXERCISE 7.1 A thread's groups of copies are Q_i with K_0, then V_0, K_1, V_1, K_2 and so on. When a step waits
+    // for K_j, the youngest is K_(j + stages - 1); when it waits for V_j, it is V_(j + stages - 1). How many groups
+    // behind the one that is waited for may still be under way? The starter has as many as there are slots.
+    // TODO: your code, instead of this.
+    static constexpr int younger = 2 * stages;
+    // END 7.1
 };
 
 /// The same, to see what others cost: they may need more registers than there are.
 template <int B_r, int B_c, int stages, bool Q_in_registers>
 struct Variant : Config<B_r, B_c, stages, Q_in_registers> {};
+
+/// Slots for `stages` tiles, one after the other.
+template <class Tile, int stages>
+struct Ring {
+    static constexpr int elements = stages * Tile::elements;
+    typename Tile::Element* data;
+
+    /// The slot of tile t, of all that come one after the other.
+    __device__ Tile operator[](int t) const {
+        // EXERCISE 7.2 Which slot is it? A tile keeps its slot until the one `stages` later takes it. The starter has
+        // one for all.
+        // TODO: your code, instead of this.
+        const int slot = 0;
+        // END 7.2
+        return {data + slot * Tile::elements};
+    }
+};
 
 /// Asks for rows `first_row` on of `tensor`; from row N on the tile will be 0. Waits for nothing.
 template <class Tile>
@@ -52,26 +75,29 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
     constexpr int B_r = Config::B_r, B_c = Config::B_c, stages = Config::stages, rows = B_r / warps;  // of a warp
     using KeyTile = tile::SharedTile<Element, B_c, d, tile::SwizzledFor<d>>;
     const tile::SharedTile<Element, B_r, d, tile::SwizzledFor<d>> Q_smem{dynamic_shared<Element>()};  // O at the end
-    Element* ring = Q_smem.data + Q_smem.elements;  // K's slots, then V's
-    const auto K_smem = [&](int t) { return KeyTile{ring + t % stages * KeyTile::elements}; };
-    const auto V_smem = [&](int t) { return KeyTile{ring + (stages + t % stages) * KeyTile::elements}; };
+    const Ring<KeyTile, stages> K_smem{Q_smem.data + Q_smem.elements}, V_smem{K_smem.data + K_smem.elements};
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group;
     const unsigned q_rows = head * N_q, kv_rows = kv_head * N_k;  // of the heads before
     const int i = blockIdx.x * B_r, end = causal ? min(N_k, i + B_r + N_k - N_q) : N_k;
     const int T_c = (max(end, 0) + B_c - 1) / B_c;  // blocks of keys: none behind the diagonal
     const int first_row = threadIdx.x / 32 * rows;
-    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; the next sees one more
+    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
 
-    // Groups, in the order in which they are asked for: Q_i and K_0, V_0, K_1, V_1, ..., K_(stages - 1). From here on
-    // every wait finds the same number of younger groups, 2 (stages - 1), if each step asks for a V and for a K.
+    const auto ask_for = [&](const KeyTile& slot, const Element* tensor, int t) {  // block t of K or V
+        // EXERCISE 7.3 Behind the last block there is nothing to ask for. The starter then leaves, and the number of 7.1
+        // no longer fits the waits of the last steps. Make it fit.
+        // TODO: your code, instead of this.
+        if (t >= T_c) return;
+        copy_in_async(slot, tensor, kv_rows + t * B_c, kv_rows + N_k);
+        ptx::cp_async_commit();
+        // END 7.3
+    };
+    // Fills all slots but V's last, which has its turn in the first step: from then on each step asks for a V and a K.
     copy_in_async(Q_smem, Q, q_rows + i, q_rows + N_q);
 #pragma unroll
     for (int t = 0; t < stages; ++t) {
-        if (t < T_c) copy_in_async(K_smem(t), K, kv_rows + t * B_c, kv_rows + N_k);
-        ptx::cp_async_commit();
-        if (t == stages - 1) break;
-        if (t < T_c) copy_in_async(V_smem(t), V, kv_rows + t * B_c, kv_rows + N_k);
-        ptx::cp_async_commit();
+        ask_for(K_smem[t], K, t);
+        if (t < stages - 1) ask_for(V_smem[t], V, t);
     }
     tile::Operand<Element, rows, d> Q_reg;
     tile::Accumulator<rows, d> O_reg;
@@ -79,26 +105,27 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
     tile::OnlineSoftmax<rows> softmax;
     for (int t = 0; t < T_c; ++t) {
         const int j = t * B_c;
-        ptx::cp_async_wait<2 * (stages - 1)>();
-        __syncthreads();  // K_j is there; and nobody reads V_(j-1) any more, whose slot is the next
-        if (t + stages - 1 < T_c) copy_in_async(V_smem(t + stages - 1), V, kv_rows + j + (stages - 1) * B_c, kv_rows + N_k);
-        ptx::cp_async_commit();
+        ptx::cp_async_wait<Config::younger>();
+        __syncthreads();  // K_j is there; and nobody reads V_(j-1) any more
+        // EXERCISE 7.4 V_(j-1) has left its slot. Which block of V is the next in it? The starter asks for V_j again.
+        // TODO: your code, instead of this.
+        ask_for(V_smem[t + stages - 1], V, t);
+        // END 7.4
         if (Config::Q_in_registers && t == 0) tile::load(Q_reg, Q_smem, first_row);
         tile::Accumulator<rows, B_c> S_reg;
         tile::fill(S_reg, 0);
-        if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem(t));
-        else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem(t));
-        ptx::cp_async_wait<2 * (stages - 1)>();
+        if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem[t]);
+        else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem[t]);
+        ptx::cp_async_wait<Config::younger>();
         __syncthreads();  // V_j is there; and nobody reads K_j any more
-        if (t + stages < T_c) copy_in_async(K_smem(t), K, kv_rows + j + stages * B_c, kv_rows + N_k);
-        ptx::cp_async_commit();
+        ask_for(K_smem[t + stages], K, t + stages);
         tile::multiply_all(S_reg, scale_log2);
         if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
         if (!causal && j + B_c > N_k) tile::hide_columns(S_reg, N_k - j);
         softmax.update(S_reg, O_reg);
         const auto P_reg = tile::to_operand<Element>(S_reg);
         softmax.add(P_reg);
-        tile::multiply(O_reg, P_reg, V_smem(t));
+        tile::multiply(O_reg, P_reg, V_smem[t]);
     }
 
     const auto lse_rows = softmax.finish(O_reg);
@@ -113,7 +140,8 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args) {
     constexpr std::size_t elements = (Config::B_r + 2 * Config::stages * Config::B_c) * d;
-    launch_forward<Element>(async_flash<Element, d, causal, Config>, args, Config::B_r, threads, elements * sizeof(Element));
+    launch_forward<Element>(async_flash<Element, d, causal, Config>, args, Config::B_r, threads,
+                            elements * sizeof(Element));
 }
 
 void launch(const ForwardArgs& args) {
@@ -123,7 +151,9 @@ void launch(const ForwardArgs& args) {
 }
 template <int stages>
 void launch_stages(const ForwardArgs& args) {
-    with_d_of(args.shape, [&]<int d>() { launch_config<__nv_bfloat16, d, false, Variant<128, 64, stages, d == 64>>(args); });
+    with_d_of(args.shape, [&]<int d>() {
+        launch_config<__nv_bfloat16, d, false, Variant<128, 64, stages, d == 64>>(args);
+    });
 }
 
 std::size_t scratch_bytes(const AttentionShape&) { return 0; }
@@ -135,6 +165,7 @@ const Registration registrations[] = {
     {{supports.for_variant("1 stage"), launch_stages<1>, scratch_bytes}},
     {{supports.for_variant("3 stages"), launch_stages<3>, scratch_bytes}},
     {{supports.for_variant("4 stages"), launch_stages<4>, scratch_bytes}},
+    {{supports.for_variant("6 stages"), launch_stages<6>, scratch_bytes}},
 };
 
 }  // namespace
