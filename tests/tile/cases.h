@@ -58,6 +58,12 @@ struct RegisterCase {
 };
 std::vector<RegisterCase> register_cases();
 
+/// tile::row_of and tile::column_of of 64 threads: [thread][r][h] and [thread][c][e], for two r and four c.
+struct Places {
+    std::vector<int> rows, columns;
+};
+Places places();
+
 enum class RowChange { fill, multiply_rows, rescale_factor };
 /// 64 values, two warps of 32 rows; (64, 4): what the four lanes of each row say.
 Floats change_rows(RowChange change, const Floats& values, const Floats& others, float parameter);

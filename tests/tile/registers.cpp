@@ -43,6 +43,19 @@ void check_change(Change change, const Floats& parameters_of_all, Expected expec
     }
 }
 
+TEST_CASE("registers: row_of and column_of are those of the PTX manual") {
+    const Places found = places();
+    for (int thread = 0; thread < 64; ++thread) {
+        const int g = thread % 32 / 4, t = thread % 4;
+        const std::vector<int> rows = {g, g + 8, g + 16, g + 24};
+        for (int i = 0; i < 4; ++i) REQUIRE(found.rows[thread * 4 + i] == rows[i]);
+        for (int c = 0; c < 4; ++c) {
+            const std::vector<int> columns = {8 * c + 2 * t, 8 * c + 2 * t + 1, 8 * c + 2 * t, 8 * c + 2 * t + 1};
+            for (int e = 0; e < 4; ++e) REQUIRE(found.columns[thread * 16 + c * 4 + e] == columns[e]);
+        }
+    }
+}
+
 TEST_CASE("registers: fill, multiply_all, multiply_rows") {
     check_change(Change::fill, {-1.5f, 0}, [](float x, float, float, float value, int, int) { REQUIRE(x == value); });
     check_change(Change::multiply_all, {0.37f}, [](float x, float old, float, float factor, int, int) { REQUIRE(x == old * factor); });

@@ -41,6 +41,11 @@ __global__ void to_operand_kernel(const float* C, std::uint16_t* results) {
     write(results + first * columns, tile::to_operand<T>(C_reg));
 }
 
+__global__ void places_kernel(int* rows, int* columns) {
+    for (int i = 0; i < 4; ++i) rows[threadIdx.x * 4 + i] = tile::row_of(i / 2, i % 2);
+    for (int i = 0; i < 16; ++i) columns[threadIdx.x * 16 + i] = tile::column_of(i / 4, i % 4);
+}
+
 __global__ void change_rows_kernel(RowChange change, const float* values, const float* others, float parameter,
                                    float* results) {
     const int first = threadIdx.x / warp * 32;
@@ -91,6 +96,12 @@ RegisterCase register_case() {
 std::vector<RegisterCase> register_cases() {
     return {register_case<16, 8>(),  register_case<16, 16>(), register_case<32, 16>(),
             register_case<32, 32>(), register_case<16, 64>(), register_case<32, 128>()};
+}
+
+Places places() {
+    const DeviceArray<int> rows(2 * warp * 4), columns(2 * warp * 16);
+    launch_kernel(places_kernel, {1, 2 * warp}, rows.data(), columns.data());
+    return {rows.download(), columns.download()};
 }
 
 Floats change_rows(RowChange change, const Floats& values, const Floats& others, float parameter) {
