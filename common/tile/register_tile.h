@@ -117,7 +117,8 @@ __device__ __forceinline__ void hide_right_of(Accumulator<rows, columns>& S, int
 /// has the same places of both, so nothing moves.
 template <class Element, int rows, int columns>
 __device__ __forceinline__ Operand<Element, rows, columns> to_operand(const Accumulator<rows, columns>& C) {
-    static_assert(columns % 16 == 0, "to_operand: two accumulators of 8 columns make an operand of 16: C must have 16 c");
+    static_assert(columns % 16 == 0,
+                  "to_operand: two accumulators of 8 columns make an operand of 16; C must have 16 c columns");
     Operand<Element, rows, columns> A;
 #pragma unroll
     for (int r = 0; r < rows / 16; ++r)

@@ -27,7 +27,8 @@ constexpr std::uint16_t poison = 0xABCD;
 struct CopyCase {
     std::string layout;
     int rows, columns, threads;
-    /// Rows `first_row` on of a tensor of which `tensor` is what lies behind row `skipped`; from row N on there are none.
+    /// Rows `first_row` on of a tensor of which `tensor` is what lies behind row `skipped`; from row N on there are
+    /// none.
     Bits16 (*copy_in)(const Bits16& tensor, unsigned skipped, unsigned first_row, unsigned N);
     /// The same way back; what is not written stays poison. `rows_after` is how many rows of it are returned.
     Bits16 (*copy_out)(const Bits16& tile, unsigned skipped, unsigned first_row, unsigned N, int rows_after);
@@ -50,7 +51,8 @@ Floats store_rows(const Floats& values, unsigned skipped, unsigned first_row, un
 enum class Change { fill, multiply_all, multiply_rows, hide_columns, hide_right_of, exponentials };
 struct RegisterCase {
     int rows, columns;  // of a warp; there are two warps
-    /// C, after `change`; row_values are the rows' factors or maxima. For each of `parameters` anew, one after the other.
+    /// C, after `change`; row_values are the rows' factors or maxima. For each of `parameters` anew, one after the
+    /// other.
     Floats (*change)(Change change, const Floats& C, const Floats& row_values, const Floats& parameters);
     /// For each row what its four lanes say is the largest of it and of m: (2 rows, 4).
     Floats (*row_max)(const Floats& C, const Floats& m);
@@ -85,8 +87,8 @@ struct ProductCase {
     std::string layout;
     Element element;
     int rows, columns, depth;
-    /// C + A B_t^T, with A in registers and in shared memory, and C + A B. A has 2 rows + 8 rows, of which two warps take
-    /// those from first_row on; B_t is (columns, depth), B is (depth, columns), C is (2 rows, columns).
+    /// C + A B_t^T, with A in registers and in shared memory, and C + A B. A has 2 rows + 8 rows, of which two warps
+    /// take those from first_row on; B_t is (columns, depth), B is (depth, columns), C is (2 rows, columns).
     Products (*multiply)(const Bits16& A, const Bits16& B_t, const Bits16& B, const Floats& C, int first_row);
 };
 std::vector<ProductCase> product_cases();

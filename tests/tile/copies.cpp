@@ -25,7 +25,8 @@ TEST_CASE("copy_in: the rows of its head, and 0 behind them though the next head
     for (const CopyCase& c : copy_cases())
         for (const Piece& piece : pieces(c.rows))
             for (int head = 0; head < heads; ++head) {
-                INFO(c.layout, ", ", c.rows, " x ", c.columns, ", head ", head, " of ", piece.N, " rows, from ", piece.first);
+                INFO(c.layout, ", ", c.rows, " x ", c.columns, ", head ", head, " of ", piece.N, " rows, from ",
+                     piece.first);
                 const Bits16 tensor = any_bits(random, std::size_t(heads) * piece.N * c.columns);
                 const unsigned first_row = unsigned(head * piece.N + piece.first), end = unsigned((head + 1) * piece.N);
                 const Bits16 tile = c.copy_in(tensor, 0, first_row, end);
@@ -42,7 +43,8 @@ TEST_CASE("copy_out: the rows of its head, and not one of the next") {
     for (const CopyCase& c : copy_cases())
         for (const Piece& piece : pieces(c.rows))
             for (int head = 0; head < heads; ++head) {
-                INFO(c.layout, ", ", c.rows, " x ", c.columns, ", head ", head, " of ", piece.N, " rows, from ", piece.first);
+                INFO(c.layout, ", ", c.rows, " x ", c.columns, ", head ", head, " of ", piece.N, " rows, from ",
+                     piece.first);
                 const Bits16 tile = any_bits(random, std::size_t(c.rows) * c.columns);
                 const int first_row = head * piece.N + piece.first, end = (head + 1) * piece.N;
                 const Bits16 tensor = c.copy_out(tile, 0, unsigned(first_row), unsigned(end), heads * piece.N);

@@ -8,7 +8,8 @@ namespace {
 constexpr int guard = 64;  // elements behind the tile, which nobody may touch
 
 template <class Tile, int threads>
-__global__ void copy_in_kernel(const typename Tile::Element* tensor, unsigned first_row, unsigned N, std::uint16_t* result) {
+__global__ void copy_in_kernel(const typename Tile::Element* tensor, unsigned first_row, unsigned N,
+                               std::uint16_t* result) {
     const Tile tile{dynamic_shared<typename Tile::Element>()};
     auto* memory = reinterpret_cast<std::uint16_t*>(tile.data);
     for (int i = threadIdx.x; i < Tile::elements + guard; i += threads) memory[i] = poison;
@@ -20,7 +21,8 @@ __global__ void copy_in_kernel(const typename Tile::Element* tensor, unsigned fi
 }
 
 template <class Tile, int threads>
-__global__ void copy_out_kernel(const std::uint16_t* values, unsigned first_row, unsigned N, typename Tile::Element* tensor) {
+__global__ void copy_out_kernel(const std::uint16_t* values, unsigned first_row, unsigned N,
+                                typename Tile::Element* tensor) {
     const Tile tile{dynamic_shared<typename Tile::Element>()};
     write(tile, values);
     __syncthreads();
@@ -87,7 +89,8 @@ void add_stores(std::vector<StoreCase>& cases) {
     for_layouts<tile_columns>([&]<class Layout>() {
         using T = ElementOf<turn + swizzle_of<Layout> / 32>;
         using Tile = tile::SharedTile<T, tile_rows, tile_columns, Layout>;
-        cases.push_back({name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns, store<Tile, rows, columns>});
+        cases.push_back(
+            {name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns, store<Tile, rows, columns>});
     });
 }
 
@@ -123,7 +126,8 @@ std::vector<StoreCase> store_cases() {
 Floats store_rows(const Floats& values, unsigned skipped, unsigned first_row, unsigned N, int n) {
     const DeviceArray<float> values_device(values), vector(Floats(std::size_t(n), -1));
     const auto begin = reinterpret_cast<std::uintptr_t>(vector.data()) - std::uintptr_t(skipped) * sizeof(float);
-    launch_kernel(store_rows_kernel, {1, 2 * warp}, values_device.data(), first_row, N, reinterpret_cast<float*>(begin));
+    launch_kernel(store_rows_kernel, {1, 2 * warp}, values_device.data(), first_row, N,
+                  reinterpret_cast<float*>(begin));
     return vector.download();
 }
 

@@ -46,7 +46,8 @@ double conflicts(Operation operation) {
     check_cuda(cudaMemset(tensor.data(), 0, 64 * columns * 2), "filling");
     const DeviceArray<float> results(warp);
     const auto work = emulator::count_work([&] {
-        launch_kernel(operation_kernel<columns, Layout>, {1, threads, 64 * columns * 2}, operation, tensor.data(), results.data());
+        launch_kernel(operation_kernel<columns, Layout>, {1, threads, 64 * columns * 2}, operation, tensor.data(),
+                      results.data());
     });
     REQUIRE(work.launches.size() == 1);
     const bool writes = operation == Operation::store || operation == Operation::copy_in;
@@ -55,8 +56,10 @@ double conflicts(Operation operation) {
     return double(shared.conflicts) / double(shared.wavefronts - shared.conflicts);
 }
 
-constexpr Operation operations[] = {Operation::load,  Operation::multiply_transposed, Operation::from_shared, Operation::multiply,
-                                    Operation::store, Operation::copy_in,             Operation::copy_out};
+constexpr Operation operations[] = {Operation::load,        Operation::multiply_transposed,
+                                    Operation::from_shared, Operation::multiply,
+                                    Operation::store,       Operation::copy_in,
+                                    Operation::copy_out};
 
 template <int columns>
 void check_conflicts() {
@@ -69,7 +72,8 @@ void check_conflicts() {
     }
 }
 
-TEST_CASE("counts: no bank conflicts with the swizzle of the tile's width; 7 of 8 wavefronts without, where rows are wide") {
+TEST_CASE(
+    "counts: no bank conflicts with the swizzle of the tile's width; 7 of 8 wavefronts without, where rows are wide") {
     check_conflicts<16>();
     check_conflicts<32>();
     check_conflicts<64>();

@@ -1,5 +1,5 @@
-// Between matrices in device memory and tiles in registers or shared memory, element by element. Which lane holds what is
-// written down here once more, from the PTX manual, since tile::row_of and tile::column_of are among what is tested.
+// Between matrices in device memory and tiles in registers or shared memory, element by element. Which lane holds what
+// is written down here once more, from the PTX manual, since tile::row_of and tile::column_of are among what is tested.
 #pragma once
 
 #include <string>

@@ -29,7 +29,8 @@ TEST_CASE("layouts: a row 8 further is 8 strides further") {
     for (const LayoutCase& c : layout_cases()) {
         INFO(c.layout, ", ", c.rows, " x ", c.columns);
         const std::vector<int> offset = c.offsets();
-        for (int i = 0; i < (c.rows - 8) * c.columns; ++i) REQUIRE(offset[i + 8 * c.columns] - offset[i] == 8 * c.stride);
+        for (int i = 0; i < (c.rows - 8) * c.columns; ++i)
+            REQUIRE(offset[i + 8 * c.columns] - offset[i] == 8 * c.stride);
     }
 }
 
@@ -57,7 +58,8 @@ TEST_CASE("layouts: a swizzle spreads any 8 rows of a column of chunks over all 
         for (int column = 0; column < c.columns; column += chunk)
             for (int row = 0; row + 8 <= c.rows; ++row) {
                 std::set<int> met;
-                for (int r = row; r < row + 8; ++r) met.insert(offset[r * c.columns + column] * 2 / group_bytes % groups);
+                for (int r = row; r < row + 8; ++r)
+                    met.insert(offset[r * c.columns + column] * 2 / group_bytes % groups);
                 const int unswizzled = c.columns * 2 >= 128 ? 1 : 128 / (c.columns * 2);
                 REQUIRE(int(met.size()) == (c.swizzle == 0 ? unswizzled : groups));
             }

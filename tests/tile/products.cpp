@@ -22,8 +22,8 @@ TEST_CASE("load: every element of the operand, from any 8 rows and 8 columns on"
 }
 
 /// C + A B in double, where element (k, j) of B is B[k * row + j * column].
-std::vector<double> product(const ProductCase& c, const Bits16& A, const Bits16& B, int row, int column, const Floats& C,
-                            int first_row) {
+std::vector<double> product(const ProductCase& c, const Bits16& A, const Bits16& B, int row, int column,
+                            const Floats& C, int first_row) {
     std::vector<double> D(C.begin(), C.end());
     std::vector<double> a, b;
     for (const auto bits : A) a.push_back(from_bits(c.element, bits));

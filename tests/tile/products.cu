@@ -28,7 +28,8 @@ void add_loads(std::vector<LoadCase>& cases) {
     for_layouts<tile_columns>([&]<class Layout>() {
         using T = ElementOf<turn + swizzle_of<Layout> / 32>;
         using Tile = tile::SharedTile<T, tile_rows, tile_columns, Layout>;
-        cases.push_back({name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns, load<Tile, rows, columns>});
+        cases.push_back(
+            {name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns, load<Tile, rows, columns>});
     });
 }
 
@@ -42,8 +43,9 @@ struct Tiles {
 };
 
 template <class T, int rows, int columns, int depth, class Layout>
-__global__ void multiply_kernel(const std::uint16_t* A, const std::uint16_t* B_t, const std::uint16_t* B, const float* C,
-                                int first_row, float* transposed, float* transposed_from_shared, float* plain) {
+__global__ void multiply_kernel(const std::uint16_t* A, const std::uint16_t* B_t, const std::uint16_t* B,
+                                const float* C, int first_row, float* transposed, float* transposed_from_shared,
+                                float* plain) {
     using All = Tiles<T, rows, columns, depth, Layout>;
     const typename All::A A_smem{dynamic_shared<T>()};
     const typename All::B_t B_t_smem{A_smem.data + All::A::elements};
@@ -71,7 +73,8 @@ Products multiply(const Bits16& A, const Bits16& B_t, const Bits16& B, const Flo
     const DeviceArray<float> C_device(C), transposed(C.size()), transposed_from_shared(C.size()), plain(C.size());
     launch_kernel(multiply_kernel<T, rows, columns, depth, Layout>,
                   {1, 2 * warp, Tiles<T, rows, columns, depth, Layout>::bytes}, A_device.data(), B_t_device.data(),
-                  B_device.data(), C_device.data(), first_row, transposed.data(), transposed_from_shared.data(), plain.data());
+                  B_device.data(), C_device.data(), first_row, transposed.data(), transposed_from_shared.data(),
+                  plain.data());
     return {transposed.download(), transposed_from_shared.download(), plain.download()};
 }
 
@@ -79,7 +82,8 @@ template <int turn, int rows, int columns, int depth>
 void add_products(std::vector<ProductCase>& cases) {
     for_layouts<(columns > depth ? columns : depth)>([&]<class Layout>() {
         using T = ElementOf<turn + swizzle_of<Layout> / 32>;
-        cases.push_back({name_of<Layout>(), element_of<T>, rows, columns, depth, multiply<T, rows, columns, depth, Layout>});
+        cases.push_back(
+            {name_of<Layout>(), element_of<T>, rows, columns, depth, multiply<T, rows, columns, depth, Layout>});
     });
 }
 

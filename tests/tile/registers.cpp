@@ -30,7 +30,8 @@ void check_change(Change change, const Floats& parameters_of_all, Expected expec
     Random random(test_seed());
     for (const RegisterCase& c : register_cases()) {
         const int rows = 2 * c.rows;
-        const Floats C = normal_floats(random, std::size_t(rows) * c.columns), row_values = normal_floats(random, std::size_t(rows));
+        const Floats C = normal_floats(random, std::size_t(rows) * c.columns),
+                     row_values = normal_floats(random, std::size_t(rows));
         const Floats parameters = parameters_of_all.empty() ? range(-c.rows - 3, c.columns + 3) : parameters_of_all;
         const Floats changed = c.change(change, C, row_values, parameters);
         for (std::size_t i = 0; i < changed.size(); ++i) {
@@ -58,8 +59,10 @@ TEST_CASE("registers: row_of and column_of are those of the PTX manual") {
 
 TEST_CASE("registers: fill, multiply_all, multiply_rows") {
     check_change(Change::fill, {-1.5f, 0}, [](float x, float, float, float value, int, int) { REQUIRE(x == value); });
-    check_change(Change::multiply_all, {0.37f}, [](float x, float old, float, float factor, int, int) { REQUIRE(x == old * factor); });
-    check_change(Change::multiply_rows, {0}, [](float x, float old, float factor, float, int, int) { REQUIRE(x == old * factor); });
+    check_change(Change::multiply_all, {0.37f},
+                 [](float x, float old, float, float factor, int, int) { REQUIRE(x == old * factor); });
+    check_change(Change::multiply_rows, {0},
+                 [](float x, float old, float factor, float, int, int) { REQUIRE(x == old * factor); });
 }
 
 TEST_CASE("registers: hide_columns, from columns before the tile to columns behind it") {
@@ -81,13 +84,15 @@ void check_power(float found, float x) {
 }
 
 TEST_CASE("registers: exponentials, relative to each row's maximum") {
-    check_change(Change::exponentials, {0}, [](float x, float old, float m, float, int, int) { check_power(x, old - m); });
+    check_change(Change::exponentials, {0},
+                 [](float x, float old, float m, float, int, int) { check_power(x, old - m); });
 }
 
 TEST_CASE("registers: exponentials of hidden elements are 0") {
     for (const RegisterCase& c : register_cases()) {
         const Floats C(std::size_t(2) * c.rows * c.columns, -INFINITY);
-        for (const float x : c.change(Change::exponentials, C, Floats(std::size_t(2) * c.rows, -3e38f), {0})) REQUIRE(x == 0);
+        for (const float x : c.change(Change::exponentials, C, Floats(std::size_t(2) * c.rows, -3e38f), {0}))
+            REQUIRE(x == 0);
     }
 }
 

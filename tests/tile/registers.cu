@@ -5,7 +5,8 @@ namespace flashladder {
 namespace {
 
 template <int rows, int columns>
-__global__ void change_kernel(Change change, const float* C, const float* row_values, const float* parameters, float* results) {
+__global__ void change_kernel(Change change, const float* C, const float* row_values, const float* parameters,
+                              float* results) {
     const int first = threadIdx.x / warp * rows;
     const float parameter = parameters[blockIdx.x];
     tile::Accumulator<rows, columns> C_reg;
@@ -13,12 +14,24 @@ __global__ void change_kernel(Change change, const float* C, const float* row_va
     read(C_reg, C + first * columns);
     read(values, row_values + first);
     switch (change) {
-        case Change::fill: tile::fill(C_reg, parameter); break;
-        case Change::multiply_all: tile::multiply_all(C_reg, parameter); break;
-        case Change::multiply_rows: tile::multiply_rows(C_reg, values); break;
-        case Change::hide_columns: tile::hide_columns(C_reg, int(parameter)); break;
-        case Change::hide_right_of: tile::hide_right_of(C_reg, int(parameter)); break;
-        case Change::exponentials: tile::exponentials(C_reg, values); break;
+        case Change::fill:
+            tile::fill(C_reg, parameter);
+            break;
+        case Change::multiply_all:
+            tile::multiply_all(C_reg, parameter);
+            break;
+        case Change::multiply_rows:
+            tile::multiply_rows(C_reg, values);
+            break;
+        case Change::hide_columns:
+            tile::hide_columns(C_reg, int(parameter));
+            break;
+        case Change::hide_right_of:
+            tile::hide_right_of(C_reg, int(parameter));
+            break;
+        case Change::exponentials:
+            tile::exponentials(C_reg, values);
+            break;
     }
     write(results + (blockIdx.x * 2 * rows + first) * columns, C_reg);
 }

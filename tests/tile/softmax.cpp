@@ -11,9 +11,11 @@ namespace flashladder {
 namespace {
 
 constexpr int blocks = 4;
+constexpr double float_error = 4e-6;  // a tensor core drops digits where float arithmetic rounds
 
-/// Of row i: hides(i, block) says whether it sees nothing of a block, level(i, block) is about how large its scores are.
-/// Rows 16 apart are alike.
+/// Of row i: hides(i, block) says whether it sees nothing of a block, level(i, block) is about how large its scores
+/// are. Rows 16 apart are alike.
+// clang-format off
 bool hides(int row, int block) {
     switch (row % 16) {
         case 0: return true;           // sees nothing
@@ -34,6 +36,7 @@ float level(int row, int block) {
         default: return 0;
     }
 }
+// clang-format on
 
 /// Scores in base 2. `whole`: their exponentials are exact in 16 bits.
 Floats draw_scores(Random& random, const SoftmaxCase& c, bool whole) {
@@ -84,13 +87,14 @@ void check(const SoftmaxCase& c, bool whole, double error) {
                 else if (expected.lse == -INFINITY)
                     REQUIRE(found.lse[row] == -INFINITY);
                 else
-                    REQUIRE(!(std::fabs(found.lse[row] - expected.lse) > error + 1e-6 + 3e-7 * std::fabs(expected.lse)));
+                    REQUIRE(!(std::fabs(found.lse[row] - expected.lse) >
+                              error + float_error + 3e-7 * std::fabs(expected.lse)));
                 for (int x = 0; x < c.d; ++x) {
                     const double o = found.O[row * c.d + x];
                     if (expected.lse == -INFINITY)
                         REQUIRE(o == 0);
                     else
-                        REQUIRE(!(std::fabs(o - expected.O[x]) > 9 * (2 * error + 1e-6)));
+                        REQUIRE(!(std::fabs(o - expected.O[x]) > 9 * (2 * error + float_error)));
                 }
                 for (int lane = 1; lane < 4; ++lane) REQUIRE(found.lanes[row * 4 + lane] == found.lanes[row * 4]);
             }

@@ -7,8 +7,8 @@ namespace {
 
 /// Two warps, `rows` rows each of S (2 rows, blocks * keys).
 template <class T, int rows, int keys, int d>
-__global__ void attend_kernel(const float* S, const std::uint16_t* V, int blocks, bool in_pieces, int N, float* O, float* lse,
-                              float* lanes) {
+__global__ void attend_kernel(const float* S, const std::uint16_t* V, int blocks, bool in_pieces, int N, float* O,
+                              float* lse, float* lanes) {
     const tile::SharedTile<T, keys, d, tile::SwizzledFor<d>> V_smem{dynamic_shared<T>()};
     const int first = threadIdx.x / warp * rows;
     tile::Accumulator<rows, d> O_reg;
@@ -39,7 +39,8 @@ __global__ void attend_kernel(const float* S, const std::uint16_t* V, int blocks
 
 template <class T, int rows, int keys, int d>
 Attended attend(const Floats& S, const Bits16& V, bool in_pieces, int N) {
-    const DeviceArray<float> S_device(S), O(std::size_t(2) * rows * d), lse(Floats(std::size_t(2) * rows, -1)), lanes(8 * rows);
+    const DeviceArray<float> S_device(S), O(std::size_t(2) * rows * d), lse(Floats(std::size_t(2) * rows, -1)),
+        lanes(8 * rows);
     const DeviceArray<std::uint16_t> V_device(V);
     launch_kernel(attend_kernel<T, rows, keys, d>, {1, 2 * warp, keys * d * 2}, S_device.data(), V_device.data(),
                   int(V.size() / (keys * d)), in_pieces, N, O.data(), lse.data(), lanes.data());
@@ -54,8 +55,8 @@ SoftmaxCase softmax_case() {
 }  // namespace
 
 std::vector<SoftmaxCase> softmax_cases() {
-    return {softmax_case<__nv_bfloat16, 16, 16, 16>(), softmax_case<__half, 32, 16, 32>(),
-            softmax_case<__nv_bfloat16, 32, 64, 64>(), softmax_case<__half, 16, 64, 128>(),
+    return {softmax_case<__nv_bfloat16, 16, 16, 16>(),  softmax_case<__half, 32, 16, 32>(),
+            softmax_case<__nv_bfloat16, 32, 64, 64>(),  softmax_case<__half, 16, 64, 128>(),
             softmax_case<__nv_bfloat16, 16, 128, 32>(), softmax_case<__half, 32, 32, 64>()};
 }
 

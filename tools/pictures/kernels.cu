@@ -27,8 +27,10 @@ __global__ void fragments_kernel(FragmentMap* map) {
     __syncwarp();
     auto* A = reinterpret_cast<__half(*)[16]>(A_smem);
     auto* B = reinterpret_cast<__half(*)[8]>(B_smem);
-    for (int i = lane; i < 256; i += warp) A[i / 16][i % 16] = __half(i % 16 == 0 ? 8.0f * (i / 16) : i % 16 == 1 ? 1.0f : 0.0f);
-    for (int i = lane; i < 128; i += warp) B[i / 8][i % 8] = __half(i / 8 == 0 ? 1.0f : i / 8 == 1 ? float(i % 8) : 0.0f);
+    for (int i = lane; i < 256; i += warp)
+        A[i / 16][i % 16] = __half(i % 16 == 0 ? 8.0f * (i / 16) : i % 16 == 1 ? 1.0f : 0.0f);
+    for (int i = lane; i < 128; i += warp)
+        B[i / 8][i % 8] = __half(i / 8 == 0 ? 1.0f : i / 8 == 1 ? float(i % 8) : 0.0f);
     __syncwarp();
     ptx::ldmatrix(a, &A_smem[lane % 16][lane / 16 * 8]);
     ptx::ldmatrix_trans(b, &B_smem[lane % 16][0]);

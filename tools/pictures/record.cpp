@@ -3,8 +3,8 @@
 //   record_pictures > docs/results/pictures.json
 //   record_pictures docs/results/pictures.json
 //
-// The order of rung 07 is that of the real kernel: the linker leads its calls of the emulator (--wrap) through functions
-// of this file, which note what thread 0 does, and then go on.
+// The order of rung 07 is that of the real kernel: the linker leads its calls of the emulator (--wrap) through
+// functions of this file, which note what thread 0 does, and then go on.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -36,7 +36,8 @@ public:
         if (!Q_smem_) Q_smem_ = shared;  // the first one of thread 0 is the first of Q_i
         if (within(global, args_.Q, B_r)) return note_tile("Q", -1);
         const bool is_K = within(global, args_.K, B_c * steps);
-        const auto row = (static_cast<const char*>(global) - static_cast<const char*>(is_K ? args_.K : args_.V)) / row_bytes;
+        const auto row =
+            (static_cast<const char*>(global) - static_cast<const char*>(is_K ? args_.K : args_.V)) / row_bytes;
         const std::string name = fmt::format("{}{}", is_K ? "K" : "V", row / B_c);
         const int slot = slot_of(shared);
         in_slot_[slot] = name;
@@ -117,10 +118,12 @@ std::string text_of(const Json& recorded) {
     std::ostringstream text;
     text << "{\n \"fragments\": {\n";
     for (const char* matrix : {"A", "B", "C"})
-        text << "  \"" << matrix << "\": " << recorded["fragments"][matrix].dump() << (*matrix == 'C' ? "\n },\n" : ",\n");
+        text << "  \"" << matrix << "\": " << recorded["fragments"][matrix].dump()
+             << (*matrix == 'C' ? "\n },\n" : ",\n");
     const auto list = [&](const char* name, const char* end) {
         text << " \"" << name << "\": [\n";
-        for (const Json& entry : recorded[name]) text << "  " << entry.dump() << (&entry == &recorded[name].back() ? "\n ]" : ",\n");
+        for (const Json& entry : recorded[name])
+            text << "  " << entry.dump() << (&entry == &recorded[name].back() ? "\n ]" : ",\n");
         text << end;
     };
     list("banks", ",\n");
@@ -132,14 +135,15 @@ std::string text_of(const Json& recorded) {
 }  // namespace flashladder
 
 // What the linker's --wrap makes of the emulator's functions: __real_ is theirs, __wrap_ is called instead.
-#define WRAPPED(name, mangled, ...)                              \
+#define WRAPPED(name, mangled, ...)                                   \
     void real_##name(__VA_ARGS__) asm("__real__ZN8emulator" mangled); \
     void wrap_##name(__VA_ARGS__) asm("__wrap__ZN8emulator" mangled); \
     void wrap_##name(__VA_ARGS__)
 
 using flashladder::listening, emulator::Where;
 
-WRAPPED(cp_async, "8cp_asyncEPvPKviiRKSt15source_location", void* shared, const void* global, int bytes, int valid, const Where& where) {
+WRAPPED(cp_async, "8cp_asyncEPvPKviiRKSt15source_location", void* shared, const void* global, int bytes, int valid,
+        const Where& where) {
     if (auto* r = listening()) r->ask(static_cast<const char*>(shared), global);
     real_cp_async(shared, global, bytes, valid, where);
 }
@@ -151,8 +155,8 @@ WRAPPED(wait, "13cp_async_waitEiRKSt15source_location", int pending, const Where
     if (auto* r = listening()) r->wait(pending);
     real_wait(pending, where);
 }
-WRAPPED(ldmatrix, "8ldmatrixEPjibPKvRKSt15source_location", std::uint32_t* matrices, int n, bool transposed, const void* row,
-        const Where& where) {
+WRAPPED(ldmatrix, "8ldmatrixEPjibPKvRKSt15source_location", std::uint32_t* matrices, int n, bool transposed,
+        const void* row, const Where& where) {
     if (auto* r = listening()) r->load(row);
     real_ldmatrix(matrices, n, transposed, row, where);
 }
