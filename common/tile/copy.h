@@ -12,8 +12,8 @@ template <int threads, class Tile>
 __device__ __forceinline__ void copy_in(const Tile& tile, const typename Tile::Element* tensor, unsigned first_row,
                                         unsigned N) {
     constexpr int chunks = Tile::columns / chunk, rows = threads / chunks;  // of a row; that the block copies at once
-    static_assert(threads % chunks == 0 && rows % 8 == 0 && Tile::rows % rows == 0,
-                  "copy_in: the block must copy 8 r rows at once, and the tile a whole number of times");
+    static_assert(threads % (8 * chunks) == 0, "copy_in: the block must copy 8 r rows at once, 8 columns a thread");
+    static_assert(Tile::rows % rows == 0, "copy_in: the tile must be a multiple of what the block copies at once");
     const int row = threadIdx.x / chunks, column = threadIdx.x % chunks * chunk;
     const typename Tile::Element* source = tensor + std::size_t(first_row + row) * Tile::columns + column;
 #pragma unroll
@@ -28,6 +28,8 @@ __device__ __forceinline__ void copy_in(const Tile& tile, const typename Tile::E
 template <int threads, class Tile>
 __device__ __forceinline__ void copy_out(typename Tile::Element* tensor, const Tile& tile, unsigned first_row, unsigned N) {
     constexpr int chunks = Tile::columns / chunk, rows = threads / chunks;
+    static_assert(threads % (8 * chunks) == 0, "copy_out: the block must copy 8 r rows at once, 8 columns a thread");
+    static_assert(Tile::rows % rows == 0, "copy_out: the tile must be a multiple of what the block copies at once");
     const int row = threadIdx.x / chunks, column = threadIdx.x % chunks * chunk;
     typename Tile::Element* target = tensor + std::size_t(first_row + row) * Tile::columns + column;
 #pragma unroll

@@ -28,6 +28,7 @@ __device__ __forceinline__ void load(Operand<Element, rows, columns>& A, const T
 template <class Element, int rows, int columns, int depth, class Tile>
 __device__ __forceinline__ void multiply_slice(Accumulator<rows, columns>& C, const Operand<Element, rows, depth>& A,
                                                int i, const Tile& B, int x) {
+    static_assert(columns % 16 == 0, "C = A B^T: C must have 16 c columns, two fragments for each ldmatrix");
     const int lane = threadIdx.x % 32;  // matrices 0, 1: rows 0 to 7, 8 columns each; matrices 2, 3: 8 rows further
 #pragma unroll
     for (int c = 0; c < columns; c += 16) {
@@ -60,6 +61,7 @@ __device__ __forceinline__ void multiply_transposed(Accumulator<rows, columns>& 
     static_assert(std::is_same_v<Element, typename TileB::Element>, "A B^T: A and B must have elements of one type");
     static_assert(TileA::columns == TileB::columns, "A B^T: A and B must have as many columns as each other");
     static_assert(TileB::rows == columns, "C = A B^T: C must have as many columns as B has rows");
+    static_assert(TileA::columns % 16 == 0, "A B^T: A and B must have 16 c columns, as mma takes them");
 #pragma unroll
     for (int x = 0; x < TileA::columns; x += 16) {
         Operand<Element, rows, 16> a;
@@ -75,6 +77,7 @@ __device__ __forceinline__ void multiply(Accumulator<rows, columns>& C, const Op
     static_assert(std::is_same_v<Element, typename Tile::Element>, "A B: A and B must have elements of one type");
     static_assert(Tile::rows == depth, "A B: B must have as many rows as A has columns");
     static_assert(Tile::columns == columns, "C = A B: C must have as many columns as B");
+    static_assert(columns % 16 == 0, "C = A B: C must have 16 c columns, two fragments for each ldmatrix");
     const int lane = threadIdx.x % 32;  // matrices 0, 1: rows 0 to 7, 8 to 15; matrices 2, 3: 8 columns further
 #pragma unroll
     for (int k = 0; k < depth; k += 16)

@@ -24,6 +24,7 @@ template <class Element_, int rows_, int columns_>
 struct Operand {
     using Element = Element_;
     static constexpr int rows = rows_, columns = columns_;
+    static_assert(sizeof(Element) == 2, "elements of an operand have 16 bits");
     static_assert(rows % 16 == 0 && columns % 16 == 0, "an operand has 16 r rows and 16 c columns, as mma takes it");
     std::uint32_t fragment[rows / 16][columns / 16][4];
 };
@@ -31,6 +32,7 @@ struct Operand {
 /// A float for each row of an accumulator: of the rows g and g + 8 of every 16.
 template <int rows>
 struct RowValues {
+    static_assert(rows % 16 == 0, "values of rows come for 16 r rows, as an accumulator has them");
     float value[rows / 16][2];
 };
 
@@ -115,6 +117,8 @@ __device__ __forceinline__ void hide_right_of(Accumulator<rows, columns>& S, int
 /// has the same places of both, so nothing moves.
 template <class Element, int rows, int columns>
 __device__ __forceinline__ Operand<Element, rows, columns> to_operand(const Accumulator<rows, columns>& C) {
+    static_assert(columns % 16 == 0,
+                  "to_operand: two accumulators of 8 columns make an operand of 16; C must have 16 c columns");
     Operand<Element, rows, columns> A;
 #pragma unroll
     for (int r = 0; r < rows / 16; ++r)

@@ -17,7 +17,8 @@ struct Swizzled {
     static constexpr int elements = rows * columns;
     template <int rows, int columns>
     __device__ static int offset(int row, int column) {
-        static_assert(columns % stride<columns> == 0, "a swizzled tile is a whole number of panels wide");
+        static_assert(columns % stride<columns> == 0,
+                      "a swizzled tile is a whole number of panels wide; SwizzledFor<columns> fits");
         const int panel = column / stride<columns>, c = column / chunk % chunks;
         const int place = c ^ row / rows_of_128_bytes % chunks;
         return panel * rows * stride<columns> + row * stride<columns> + place * chunk + column % chunk;

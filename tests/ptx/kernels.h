@@ -20,6 +20,7 @@ int device_architecture();
 struct Conversions {
     Bits16 bf16, f16;
     Bits32 bf16_pairs, f16_pairs;  // element i and i + 1 of the input, the latter high
+    Bits32 bf16_packed, f16_packed;  // the same, by ptx::pack
     Floats from_bf16, from_f16;
 };
 /// Each float to 16 bits and back.

@@ -1,4 +1,4 @@
-// bfloat16 and half precision: every value, and rounding to nearest even, on the host and in kernels.
+// bfloat16 and half precision: every value, and rounding to nearest even, on the host, in kernels and by ptx::pack.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <doctest/doctest.h>
@@ -68,6 +68,8 @@ void check_conversions(const Floats& x) {
         const std::size_t next = (i + 1) % x.size();
         REQUIRE(found.bf16_pairs[i] == (found.bf16[i] | std::uint32_t(found.bf16[next]) << 16));
         REQUIRE(found.f16_pairs[i] == (found.f16[i] | std::uint32_t(found.f16[next]) << 16));
+        REQUIRE(found.bf16_packed[i] == found.bf16_pairs[i]);
+        REQUIRE(found.f16_packed[i] == found.f16_pairs[i]);
         // The host's functions are the same ones.
         REQUIRE(same(__bfloat162float(__float2bfloat16_rn(x[i])), bf16));
         REQUIRE(same(__half2float(__float2half_rn(x[i])), f16));
@@ -78,8 +80,11 @@ TEST_CASE("types: every 16-bit number, and every tie between two of them") {
     const Floats near_bf16 = awkward_numbers(bf16_format), near_f16 = awkward_numbers(f16_format);
     check_conversions(near_bf16);
     check_conversions(near_f16);
-    check_recorded("types bf16", convert(near_bf16).bf16_pairs);
-    check_recorded("types f16", convert(near_f16).f16_pairs);
+    const Conversions bf16 = convert(near_bf16), f16 = convert(near_f16);
+    check_recorded("types bf16", bf16.bf16_pairs);
+    check_recorded("types f16", f16.f16_pairs);
+    check_recorded("types bf16", bf16.bf16_packed);  // one checksum for both: the instruction is the same
+    check_recorded("types f16", f16.f16_packed);
 }
 
 TEST_CASE("types: random floats") {

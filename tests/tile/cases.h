@@ -1,0 +1,110 @@
+// The shapes and layouts that are tested, each with a host function around its kernel: inputs in, result out. Matrices
+// are whole rows one after the other; elements of 16 bits are passed as their bits.
+#pragma once
+
+#include <string>
+
+#include "../ptx/kernels.h"
+
+namespace flashladder {
+
+// layouts.cu
+struct LayoutCase {
+    std::string layout;
+    int swizzle;  // bytes; 0 for none
+    int rows, columns;
+    int stride, elements;
+    std::vector<int> (*offsets)();  // (rows, columns): where each element lies, from the start of the tile
+};
+std::vector<LayoutCase> layout_cases();
+struct WidestSwizzle {
+    int columns, bytes;
+};
+std::vector<WidestSwizzle> widest_swizzles();
+
+// copies.cu
+constexpr std::uint16_t poison = 0xABCD;
+struct CopyCase {
+    std::string layout;
+    int rows, columns, threads;
+    /// Rows `first_row` on of a tensor of which `tensor` is what lies behind row `skipped`; from row N on there are
+    /// none.
+    Bits16 (*copy_in)(const Bits16& tensor, unsigned skipped, unsigned first_row, unsigned N);
+    /// The same way back; what is not written stays poison. `rows_after` is how many rows of it are returned.
+    Bits16 (*copy_out)(const Bits16& tile, unsigned skipped, unsigned first_row, unsigned N, int rows_after);
+};
+std::vector<CopyCase> copy_cases();
+
+struct StoreCase {
+    std::string layout;
+    Element element;
+    int rows, columns, tile_rows, tile_columns;
+    /// The tile, all poison but for what two warps store: the first rows of C at first_row, the others behind them.
+    Bits16 (*store)(const Floats& C, int first_row, int first_column);
+};
+std::vector<StoreCase> store_cases();
+
+/// A vector of n floats, all -1 but for what two warps store, 32 values each; it begins with element `skipped`.
+Floats store_rows(const Floats& values, unsigned skipped, unsigned first_row, unsigned N, int n);
+
+// registers.cu
+enum class Change { fill, multiply_all, multiply_rows, hide_columns, hide_right_of, exponentials };
+struct RegisterCase {
+    int rows, columns;  // of a warp; there are two warps
+    /// C, after `change`; row_values are the rows' factors or maxima. For each of `parameters` anew, one after the
+    /// other.
+    Floats (*change)(Change change, const Floats& C, const Floats& row_values, const Floats& parameters);
+    /// For each row what its four lanes say is the largest of it and of m: (2 rows, 4).
+    Floats (*row_max)(const Floats& C, const Floats& m);
+    Bits16 (*to_operand)(Element element, const Floats& C);  // null for 8 columns
+};
+std::vector<RegisterCase> register_cases();
+
+/// tile::row_of and tile::column_of of 64 threads: [thread][r][h] and [thread][c][e], for two r and four c.
+struct Places {
+    std::vector<int> rows, columns;
+};
+Places places();
+
+enum class RowChange { fill, multiply_rows, rescale_factor };
+/// 64 values, two warps of 32 rows; (64, 4): what the four lanes of each row say.
+Floats change_rows(RowChange change, const Floats& values, const Floats& others, float parameter);
+
+// products.cu
+struct LoadCase {
+    std::string layout;
+    Element element;
+    int rows, columns, tile_rows, tile_columns;
+    /// (2 rows, columns): what two warps have loaded; the second one `rows` rows further.
+    Bits16 (*load)(const Bits16& tile, int first_row, int first_column);
+};
+std::vector<LoadCase> load_cases();
+
+struct Products {
+    Floats transposed, transposed_from_shared, plain;  // (2 rows, columns)
+};
+struct ProductCase {
+    std::string layout;
+    Element element;
+    int rows, columns, depth;
+    /// C + A B_t^T, with A in registers and in shared memory, and C + A B. A has 2 rows + 8 rows, of which two warps
+    /// take those from first_row on; B_t is (columns, depth), B is (depth, columns), C is (2 rows, columns).
+    Products (*multiply)(const Bits16& A, const Bits16& B_t, const Bits16& B, const Floats& C, int first_row);
+};
+std::vector<ProductCase> product_cases();
+
+// softmax.cu
+struct Attended {
+    Floats O, lse;  // (2 rows, d), (2 rows): two warps
+    Floats lanes;   // (2 rows, 4): the sums, as each lane of a row has them
+};
+struct SoftmaxCase {
+    Element element;
+    int rows, keys, d;
+    /// softmax(S) V, `keys` columns of S at a time; S is in base 2. In pieces: with a maximum that comes from outside.
+    /// LSE is stored for the first N rows; the others stay -1.
+    Attended (*attend)(const Floats& S, const Bits16& V, bool in_pieces, int N);
+};
+std::vector<SoftmaxCase> softmax_cases();
+
+}  // namespace flashladder

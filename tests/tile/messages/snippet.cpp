@@ -1,0 +1,87 @@
+// Right as it is. Each line that -D changes makes one mistake, which must not compile: see CMakeLists.txt.
+#include "tile/copy.h"
+#include "tile/multiply.h"
+#include "tile/online_softmax.h"
+#include "tile/swizzled.h"
+
+#ifndef ELEMENT
+#define ELEMENT __nv_bfloat16
+#endif
+#ifndef OPERAND_ELEMENT
+#define OPERAND_ELEMENT ELEMENT
+#endif
+#ifndef OTHER_ELEMENT
+#define OTHER_ELEMENT ELEMENT
+#endif
+#ifndef THREADS
+#define THREADS 128
+#endif
+#ifndef ROWS
+#define ROWS 16
+#endif
+#ifndef DEPTH  // of A
+#define DEPTH 64
+#endif
+#ifndef B_DEPTH
+#define B_DEPTH DEPTH
+#endif
+#ifndef KEYS  // rows of B
+#define KEYS 64
+#endif
+#ifndef S_COLUMNS
+#define S_COLUMNS KEYS
+#endif
+#ifndef P_COLUMNS
+#define P_COLUMNS KEYS
+#endif
+#ifndef O_COLUMNS
+#define O_COLUMNS DEPTH
+#endif
+#ifndef A_ROWS
+#define A_ROWS 64
+#endif
+#ifndef BYTES
+#define BYTES 128
+#endif
+#ifndef USE  // 0: everything
+#define USE 0
+#endif
+#define USED(n) (USE == 0 || USE == n)
+
+using namespace flashladder::tile;
+
+void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
+    const SharedTile<ELEMENT, A_ROWS, DEPTH> A_smem{};
+    const SharedTile<OTHER_ELEMENT, KEYS, B_DEPTH, Swizzled<BYTES>> B_smem{};
+    Operand<OPERAND_ELEMENT, ROWS, DEPTH> A;
+    Accumulator<ROWS, S_COLUMNS> S;
+    Accumulator<ROWS, O_COLUMNS> O;
+#if USED(1)
+    copy_in<THREADS>(A_smem, tensor, 0, 64);
+#endif
+#if USED(2)
+    copy_out<THREADS>(output, A_smem, 0, 64);
+#endif
+#if USED(3)
+    load(A, A_smem, 0);
+#endif
+#if USED(4)
+    multiply_transposed(S, A, B_smem);
+#endif
+#if USED(5)
+    multiply_transposed(S, A_smem, 0, B_smem);
+#endif
+#if USED(6)
+    Operand<OPERAND_ELEMENT, ROWS, P_COLUMNS> P{};
+    multiply(O, P, B_smem);
+#endif
+#if USED(7)
+    OnlineSoftmax<ROWS> softmax;
+    softmax.update(S, O);
+    softmax.add(to_operand<ELEMENT>(S));
+    store_rows(lse, softmax.finish(O), 0, 64);
+#endif
+#if USED(8)
+    store(A_smem, O, 0);
+#endif
+}

@@ -1,0 +1,182 @@
+// Prints what the pictures are drawn from, as JSON; with a file, checks that this is what it holds.
+//
+//   record_pictures > docs/results/pictures.json
+//   record_pictures docs/results/pictures.json
+//
+// The order of rung 07 is that of the real kernel: the linker leads its calls of the emulator (--wrap) through
+// functions of this file, which note what thread 0 does, and then go on.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "device_functions.h"
+#include "harness/inputs.h"
+#include "harness/run.h"
+#include "harness/stage.h"
+#include "kernels.h"
+
+namespace flashladder {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int d = 64, B_r = 128, B_c = 64, steps = 4;
+constexpr std::ptrdiff_t row_bytes = d * 2, tile_bytes = B_c * row_bytes;
+
+/// What thread 0 of rung 07 does, in its order: which tiles it asks for, commits, waits for; what it computes.
+class Recorder {
+public:
+    Recorder(const ForwardArgs& args, int stages) : args_(args), stages_(stages) {}
+
+    void ask(const char* shared, const void* global) {
+        if (!Q_smem_) Q_smem_ = shared;  // the first one of thread 0 is the first of Q_i
+        if (within(global, args_.Q, B_r)) return note_tile("Q", -1);
+        const bool is_K = within(global, args_.K, B_c * steps);
+        const auto row =
+            (static_cast<const char*>(global) - static_cast<const char*>(is_K ? args_.K : args_.V)) / row_bytes;
+        const std::string name = fmt::format("{}{}", is_K ? "K" : "V", row / B_c);
+        const int slot = slot_of(shared);
+        in_slot_[slot] = name;
+        note_tile(name, slot % stages_);
+    }
+    void commit() { groups_.push_back({}); }
+    void wait(int pending) {
+        Json tiles = Json::array();
+        for (; waited_ + pending + 1 < int(groups_.size()); ++waited_)
+            for (const auto& tile : groups_[std::size_t(waited_)]) tiles.push_back(tile);
+        if (!tiles.empty()) note({{"wait", tiles}});
+    }
+    void load(const void* shared) {
+        if (static_cast<const char*>(shared) < Q_smem_ + B_r * row_bytes) return;  // Q_i
+        const std::string& tile = in_slot_.at(slot_of(shared));
+        step_ = tile[1] - '0';
+        note({{tile[0] == 'K' ? "S" : "PV", step_}});
+    }
+    void exponential() { note({{"softmax", step_}}); }
+
+    const Json& events() const { return events_; }
+
+private:
+    bool within(const void* p, const void* tensor, int rows) const {
+        const auto* begin = static_cast<const char*>(tensor);
+        return p >= begin && p < begin + rows * row_bytes;
+    }
+    int slot_of(const void* shared) const {
+        return int((static_cast<const char*>(shared) - Q_smem_ - B_r * row_bytes) / tile_bytes);
+    }
+    void note_tile(const std::string& name, int slot) {
+        if (groups_.empty()) groups_.push_back({});
+        if (!groups_.back().insert(name).second) return;
+        Json event = {{"ask", name}};
+        if (slot >= 0) event["slot"] = slot;
+        note(event);
+    }
+    void note(const Json& event) {
+        if (events_.empty() || events_.back() != event) events_.push_back(event);
+    }
+
+    ForwardArgs args_;
+    int stages_, waited_ = 0, step_ = 0;
+    const char* Q_smem_ = nullptr;
+    std::vector<std::set<std::string>> groups_;  // the last one is open
+    std::map<int, std::string> in_slot_;         // K's slots, then V's
+    Json events_ = Json::array();
+};
+
+Recorder* recorder = nullptr;
+
+/// The recorder, if it is to hear of this thread.
+Recorder* listening() { return recorder && emulator::thread_index().x == 0 ? recorder : nullptr; }
+
+Json record_pipeline(const std::string& stage_name, int stages) {
+    AttentionShape shape;
+    shape.n_q = B_r, shape.n_k = B_c * steps, shape.head_dim = d, shape.dtype = DType::bf16;
+    const Stage& stage = find_stage(stage_name);
+    DeviceProblem problem(stage, make_inputs(shape, Values::normal, 1), false);
+    Recorder order(problem.args(), stages);
+    recorder = &order;
+    stage.launch(problem.args());
+    recorder = nullptr;
+    return {{"stage", stage_name}, {"stages", stages}, {"events", order.events()}};
+}
+
+Json record() {
+    const FragmentMap fragments = record_fragments();
+    Json banks = Json::array();
+    for (const BankMap& map : bank_maps()) banks.push_back({{"layout", map.layout}, {"group", map.group}});
+    return {{"fragments", {{"A", fragments.A}, {"B", fragments.B}, {"C", fragments.C}}},
+            {"banks", banks},
+            {"pipeline", {record_pipeline("07-async-copies/1 stage", 1), record_pipeline("07-async-copies", 2)}}};
+}
+
+/// One entry a line, so that a change can be read.
+std::string text_of(const Json& recorded) {
+    std::ostringstream text;
+    text << "{\n \"fragments\": {\n";
+    for (const char* matrix : {"A", "B", "C"})
+        text << "  \"" << matrix << "\": " << recorded["fragments"][matrix].dump()
+             << (*matrix == 'C' ? "\n },\n" : ",\n");
+    const auto list = [&](const char* name, const char* end) {
+        text << " \"" << name << "\": [\n";
+        for (const Json& entry : recorded[name])
+            text << "  " << entry.dump() << (&entry == &recorded[name].back() ? "\n ]" : ",\n");
+        text << end;
+    };
+    list("banks", ",\n");
+    list("pipeline", "\n}\n");
+    return text.str();
+}
+
+}  // namespace
+}  // namespace flashladder
+
+// What the linker's --wrap makes of the emulator's functions: __real_ is theirs, __wrap_ is called instead.
+#define WRAPPED(name, mangled, ...)                                   \
+    void real_##name(__VA_ARGS__) asm("__real__ZN8emulator" mangled); \
+    void wrap_##name(__VA_ARGS__) asm("__wrap__ZN8emulator" mangled); \
+    void wrap_##name(__VA_ARGS__)
+
+using flashladder::listening, emulator::Where;
+
+WRAPPED(cp_async, "8cp_asyncEPvPKviiRKSt15source_location", void* shared, const void* global, int bytes, int valid,
+        const Where& where) {
+    if (auto* r = listening()) r->ask(static_cast<const char*>(shared), global);
+    real_cp_async(shared, global, bytes, valid, where);
+}
+WRAPPED(commit, "15cp_async_commitERKSt15source_location", const Where& where) {
+    if (auto* r = listening()) r->commit();
+    real_commit(where);
+}
+WRAPPED(wait, "13cp_async_waitEiRKSt15source_location", int pending, const Where& where) {
+    if (auto* r = listening()) r->wait(pending);
+    real_wait(pending, where);
+}
+WRAPPED(ldmatrix, "8ldmatrixEPjibPKvRKSt15source_location", std::uint32_t* matrices, int n, bool transposed,
+        const void* row, const Where& where) {
+    if (auto* r = listening()) r->load(row);
+    real_ldmatrix(matrices, n, transposed, row, where);
+}
+float real_ex2(float x) asm("__real__ZN8emulator10ex2_approxEf");
+float wrap_ex2(float x) asm("__wrap__ZN8emulator10ex2_approxEf");
+float wrap_ex2(float x) {
+    if (auto* r = listening()) r->exponential();
+    return real_ex2(x);
+}
+
+int main(int argc, char** argv) {
+    const std::string text = flashladder::text_of(flashladder::record());
+    if (argc == 1) {
+        fmt::print("{}", text);
+        return 0;
+    }
+    std::ifstream file(argv[1]);
+    std::ostringstream held;
+    held << file.rdbuf();
+    if (held.str() == text) return 0;
+    fmt::print(stderr, "{} is stale: record_pictures > {}\n", argv[1], argv[1]);
+    return 1;
+}
