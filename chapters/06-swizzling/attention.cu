@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, cons
 
     const auto lse_rows = softmax.finish(O_reg);
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
-    tile::store(Q_smem, O_reg, first_row);  // nobody else has read these rows
+    __syncwarp();                           // if the loop did not run, other lanes may still be reading Q_i
+    tile::store(Q_smem, O_reg, first_row);  // no other warp has read these rows
     __syncthreads();
     tile::copy_out<threads>(O, Q_smem, q_rows + i, q_rows + N_q);
 }
