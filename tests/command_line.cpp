@@ -62,7 +62,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"test 99", "there is no chapter 99 (there are 00, 01"},
         {"test nonsense", "there is no chapter nonsense"},
         {"hint 1.9", "there is no exercise 1.9 (chapter 01 has 1.1, 1.2, 1.3)"},
-        {"hint 7", "there is no chapter 7"},
+        {"hint 77", "there is no chapter 77"},
         {"solve 99", "there is no chapter 99"},
         {"reset 99", "there is no chapter 99"},
         {"profile 99", "there is no chapter 99"},
