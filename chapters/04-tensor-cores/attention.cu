@@ -8,8 +8,8 @@
 //           reads of K_j and V_j serves two mma; with four, O alone would take 256 registers at d = 128.
 // Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
+#include "harness/launch_forward.h"
 #include "harness/stage.h"
-#include "launch.h"
 #include "ptx/ldmatrix.h"
 #include "ptx/mma.h"
 
@@ -234,21 +234,13 @@ void launch_tensor_cores(const ForwardArgs& args) {
                   static_cast<Element*>(args.O), args.lse, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
 }
 
-template <class Element>
-void launch_element(const ForwardArgs& args) {
-    if (args.shape.head_dim == 64)
-        args.shape.causal ? launch_tensor_cores<Element, 64, true>(args) : launch_tensor_cores<Element, 64, false>(args);
-    else
-        args.shape.causal ? launch_tensor_cores<Element, 128, true>(args) : launch_tensor_cores<Element, 128, false>(args);
-}
-
 const Support supports{.stage = "04-tensor-cores", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16}, .causal = true,
                        .lse = true, .grouped_query = true};
 
 std::size_t scratch_bytes(const AttentionShape&) { return 0; }
 
 void launch(const ForwardArgs& args) {
-    args.shape.dtype == DType::bf16 ? launch_element<__nv_bfloat16>(args) : launch_element<__half>(args);
+    with_types_of(args.shape, [&]<class Element, int d, bool causal>() { launch_tensor_cores<Element, d, causal>(args); });
 }
 
 const Registration registration({supports, launch, scratch_bytes});

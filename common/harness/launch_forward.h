@@ -1,4 +1,4 @@
-// What the launch of every rung from 05 on has in common: from a shape known at run time to template arguments, and
+// What the launches of rungs from 04 on have in common: from a shape known at run time to template arguments, and
 // from ForwardArgs to the parameters of a kernel.
 #pragma once
 
