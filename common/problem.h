@@ -2,7 +2,8 @@
 //
 //   O = softmax(scale * Q K^T) V      for each batch and head,      LSE = log(sum(exp(scale * Q K^T)))
 //
-// Tensors are (batch, heads, sequence, head_dim), row-major and contiguous.
+// Tensors are (batch, heads, sequence, head_dim). Rows of head_dim elements are contiguous; from rung 08 on the distances
+// between rows, heads and batches may be any, so that (batch, sequence, heads, head_dim) needs no copy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -37,6 +38,18 @@ struct AttentionShape {
     bool operator==(const AttentionShape&) const = default;
 };
 
+/// Elements from a row of a tensor to the next, from a head to the next, from a batch to the next.
+struct Strides {
+    std::int64_t batch = 0, head = 0, row = 0;
+
+    bool operator==(const Strides&) const = default;
+};
+
+/// Those of a (batch, heads, rows, columns) tensor without gaps.
+constexpr Strides contiguous(int heads, int rows, int columns) {
+    return {std::int64_t(heads) * rows * columns, std::int64_t(rows) * columns, columns};
+}
+
 /// What a stage gets. All pointers are device memory; the stage neither allocates nor synchronises.
 struct ForwardArgs {
     AttentionShape shape;
@@ -48,6 +61,7 @@ struct ForwardArgs {
     float scale = 1;          // 1 / sqrt(head_dim), unless the caller knows better
     void* scratch = nullptr;  // Stage::scratch_bytes(shape) bytes, 256-byte aligned; contents undefined
     cudaStream_t stream = nullptr;
+    Strides Q_strides, K_strides, V_strides, O_strides;  // of each tensor; all 0 means contiguous
 };
 
 }  // namespace flashladder

@@ -20,6 +20,8 @@ struct Support {
     bool causal = false;
     bool lse = false;
     bool grouped_query = false;
+    bool strides = false;  // any multiples of 16 bytes; else contiguous tensors alone
+    int compute_capability = 0;  // of the GPU, at least: 90 for sm_90. 0: any. The emulator can do all
     int max_batch_heads = 0;  // 0: any number
     int max_n_k = 0;          // 0: any number
 
