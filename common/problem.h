@@ -61,7 +61,8 @@ struct ForwardArgs {
     float scale = 1;          // 1 / sqrt(head_dim), unless the caller knows better
     void* scratch = nullptr;  // Stage::scratch_bytes(shape) bytes, 256-byte aligned; contents undefined
     cudaStream_t stream = nullptr;
-    Strides Q_strides, K_strides, V_strides, O_strides;  // of each tensor; all 0 means contiguous
+    // Of each tensor; all 0 means contiguous. Stage::launch fills them in: a stage sees none that are all 0.
+    Strides Q_strides = {}, K_strides = {}, V_strides = {}, O_strides = {};
 };
 
 }  // namespace flashladder

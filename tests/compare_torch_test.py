@@ -11,7 +11,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tools/compare_torch.py"
@@ -226,12 +228,34 @@ class Interface(unittest.TestCase):
         header = (ROOT / "common/harness/flashladder.h").read_text()
         without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
         body = re.search(r"struct FlashLadderForward \{(.*?)\}", without_comments, re.DOTALL)[1]
-        kinds = {"int": ctypes.c_int, "float": ctypes.c_float, "const char*": ctypes.c_char_p}
+        kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float,
+                 "const char*": ctypes.c_char_p}
         fields = []
         for declaration in filter(None, map(str.strip, body.split(";"))):
-            kind, names = re.match(r"((?:const )?\w+\*?) (.*)", declaration).groups()
-            fields += [(name, kinds.get(kind, ctypes.c_void_p)) for name in names.split(", ")]
+            kind, names = re.match(r"((?:const |long )?\w+\*?) (.*)", declaration).groups()
+            for name, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
+                field = kinds.get(kind, ctypes.c_void_p)
+                fields.append((name, field * int(count) if count else field))
         self.assertEqual(ct.Forward._fields_, fields)
+
+    def test_a_stage_gets_the_strides_of_the_tensors(self):
+        class Tensor:
+            def __init__(self, address, *strides):
+                self.data_ptr, self.stride = lambda: address, lambda: strides
+
+        class Library:
+            scratch_bytes = lambda self, problem: 0
+            def forward(self, problem):
+                self.seen = [getattr(problem, name) for name in "QKVO"], [
+                    tuple(getattr(problem, name + "_strides")) for name in "QKVO"]
+        stream = types.SimpleNamespace(cuda_stream=0)
+        fake = types.SimpleNamespace(full=lambda *_, **__: Tensor(5), uint8=None,
+                                     cuda=types.SimpleNamespace(current_stream=lambda: stream))
+        library = Library()
+        with unittest.mock.patch.object(ct, "torch", fake):
+            run = ct.stage_run(library, "08-a", HEAD, "bf16")
+            run(Tensor(1, 9, 8, 7, 1), Tensor(2, 6, 5, 4, 1), Tensor(3, 3, 2, 1, 1), Tensor(4, 12, 11, 10, 1))
+        self.assertEqual(library.seen, ([1, 2, 3, 4], [(9, 8, 7), (6, 5, 4), (3, 2, 1), (12, 11, 10)]))
 
     def run_with(self, modules, *arguments):
         """The script where `modules`, {name: source}, are what is installed."""

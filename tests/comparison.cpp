@@ -1,5 +1,5 @@
 // The judge itself: what it lets pass and what it must not, the reference against a case worked out by hand, the
-// inputs.
+// inputs, the layouts; and what a stage is handed or spared, before it is launched.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "harness/inputs.h"
 #include "harness/run.h"
+#include "launch.h"
 #include "test_seed.h"
 
 namespace flashladder {
@@ -198,6 +199,159 @@ TEST_CASE("real inputs: a transformer's, padded with zeros") {
         for (const Inputs& in : {real_inputs(64, dtype), make_inputs({.dtype = dtype}, Values::normal, test_seed())})
             for (const auto* tensor : {&in.Q, &in.K, &in.V})
                 CHECK(std::all_of(tensor->begin(), tensor->end(), [&](float x) { return round_to(dtype, x) == x; }));
+}
+
+ForwardArgs launched;       // what the stage below got last
+bool writes_a_gap = false;  // and what it does wrong
+bool confuses_strides = false;
+
+/// Attention by the reference, row by row to where the strides say.
+void launch_reference(const ForwardArgs& args) {
+    launched = args;
+    const AttentionShape& s = args.shape;
+    const std::size_t d = static_cast<std::size_t>(s.head_dim);
+    const auto for_each_row = [&](const void* tensor, int heads, int rows, const Strides& strides, auto visit) {
+        std::size_t row = 0;
+        for (int b = 0; b < s.batch; ++b)
+            for (int h = 0; h < heads; ++h)
+                for (int i = 0; i < rows; ++i)
+                    visit(static_cast<const float*>(tensor) + b * strides.batch + h * strides.head + i * strides.row,
+                          row++ * d);
+    };
+    const auto gather = [&](const void* tensor, int heads, int rows, const Strides& strides) {
+        std::vector<float> values(std::size_t(s.batch) * heads * rows * d);
+        for_each_row(tensor, heads, rows, strides, [&](const float* from, std::size_t to) {
+            check_cuda(cudaMemcpy(&values[to], from, d * sizeof(float), cudaMemcpyDeviceToHost), "gather");
+        });
+        return values;
+    };
+    const Inputs in{s, gather(args.Q, s.heads, s.n_q, args.Q_strides),
+                    gather(args.K, s.kv_heads, s.n_k, args.K_strides),
+                    gather(args.V, s.kv_heads, s.n_k, confuses_strides ? args.K_strides : args.V_strides), args.scale};
+    const AttentionRows result = reference_attention(in, rows_to_check(s, 1));
+    const std::vector<float> O(result.O.begin(), result.O.end());
+    for_each_row(args.O, s.heads, s.n_q, args.O_strides, [&](const float* to, std::size_t from) {
+        const std::size_t bytes = (d + (writes_a_gap && from == 0)) * sizeof(float);
+        check_cuda(cudaMemcpy(const_cast<float*>(to), &O[from], bytes, cudaMemcpyHostToDevice), "scatter");
+    });
+}
+
+Stage reference_stage(bool strides) {
+    return {
+        Support{.stage = "98-reference", .head_dims = {64}, .causal = true, .grouped_query = true, .strides = strides},
+        launch_reference, [](const AttentionShape&) { return std::size_t(0); }};
+}
+
+TEST_CASE("each layout brings the inputs to the stage and its output back") {
+    AttentionShape shape = shape_of(2, 4, 9, 13, 64);
+    shape.kv_heads = 2;
+    const Inputs in = make_inputs(shape, Values::normal, test_seed());
+    const auto check_in = [&](Layout layout) {
+        return check(reference_stage(true), in, Judge::both_rules, false, layout);
+    };
+    for (const Layout layout : {Layout::heads_first, Layout::sequence_first, Layout::padded}) {
+        const Comparison c = check_in(layout);
+        CHECK_MESSAGE(c.passed, std::string(to_string(layout)), ": ", c.describe(shape));
+    }
+    CHECK(launched.Q_strides == Strides{4 * 9 * 72, 9 * 72, 72});
+    CHECK(launched.V_strides == Strides{2 * 13 * 88, 13 * 88, 88});
+    check_in(Layout::sequence_first);
+    CHECK(launched.O_strides == Strides{9 * 4 * 64, 64, 4 * 64});
+    CHECK(launched.K_strides == Strides{13 * 2 * 64, 64, 2 * 64});
+    check_in(Layout::heads_first);
+    CHECK(launched.K_strides == contiguous(2, 13, 64));
+
+    confuses_strides = true;
+    CHECK(check_in(Layout::sequence_first).passed);  // K and V lie alike there
+    CHECK_FALSE(check_in(Layout::padded).passed);
+    confuses_strides = false;
+    writes_a_gap = true;
+    const Comparison c = check_in(Layout::padded);
+    CHECK_FALSE(c.passed);
+    CHECK(c.error <= c.allowed_error);
+    CHECK(c.describe(shape).ends_with(", 4 bytes written between rows of O"));
+    writes_a_gap = false;
+}
+
+/// The line with which the stage is refused, "" if it is launched.
+std::string refusal(const Stage& stage, const ForwardArgs& args) {
+    try {
+        stage.launch(args);
+    } catch (const std::invalid_argument& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_CASE("strides that a stage cannot have are refused; those that mean nothing are filled in") {
+    const Inputs in = make_inputs(shape_of(2, 2, 8, 8, 64), Values::normal, test_seed());
+    const Stage any = reference_stage(true), plain = reference_stage(false);
+    const DeviceProblem problem(any, in, false, Layout::padded);
+    const auto line = [&](const Stage& stage, auto change) {
+        ForwardArgs args = problem.args();
+        change(args);
+        return refusal(stage, args);
+    };
+    const auto none = [](auto& a) { a.Q_strides = a.K_strides = a.V_strides = a.O_strides = {}; };
+    CHECK(line(any, [](auto&) {}) == "");
+    CHECK(line(plain, none) == "");
+    CHECK(launched.O_strides == contiguous(2, 8, 64));
+    CHECK(line(plain, [&](auto& a) { none(a), a.V_strides = contiguous(2, 8, 64); }) == "");
+    CHECK(line(plain,
+               [&](auto& a) {
+                   none(a), a.K_strides = {1, 2, 3};
+               }) ==
+          "98-reference: K is not contiguous (strides 1, 2, 3 of batch, head, row): strides are supported from "
+          "08-bulk-tensor-copies on");
+    CHECK(line(plain, [&](auto& a) { none(a), a.O_strides = {1024, 512, 0}; }).starts_with("98-reference: O is not"));
+
+    CHECK(line(any, [](auto& a) { a.Q_strides.row = 66; }) ==
+          "98-reference: Q has a row stride of 66 elements, which is not a multiple of 16 bytes");
+    CHECK(line(any, [](auto& a) { a.V_strides.batch += 2; }).find("V has a batch stride of 1410 el") !=
+          std::string::npos);
+    CHECK(line(any, [](auto& a) { a.K_strides.head *= -1; }) == "98-reference: K has a negative head stride, -640");
+    CHECK(line(any, [](auto& a) {
+              a.K_strides.row = 60;
+          }).ends_with(": K has a row stride of 60, less than head_dim 64"));
+    CHECK(
+        line(any, [](auto& a) { a.K_strides.row = 0; }).ends_with(": K has a row stride of 0, less than head_dim 64"));
+    CHECK(line(any, [](auto& a) { a.K_strides.head = a.V_strides.batch = 0; }) == "");  // the same for all
+    CHECK(line(any, [](auto& a) { a.O_strides.head = 0; }) ==
+          "98-reference: O overlaps itself (strides 1536, 0, 96 of batch, head, row)");
+    CHECK(line(any, [](auto& a) { a.O_strides.batch = 0; }).find("O overlaps itself") != std::string::npos);
+    CHECK(line(any, [](auto& a) { a.O_strides.head = 96; }).find("O overlaps itself") != std::string::npos);
+    CHECK(line(any, [](auto& a) { a.O = static_cast<float*>(a.O) + 2; }).find("not aligned to 16 bytes") !=
+          std::string::npos);
+    CHECK(line(any, [](auto& a) { a.Q = static_cast<const float*>(a.Q) + 1; }).starts_with("98-reference: Q is at"));
+
+    // PyTorch has any stride where there is one of something.
+    const Inputs single = make_inputs(shape_of(1, 1, 1, 8, 64), Values::normal, test_seed());
+    const DeviceProblem small(plain, single, false);
+    ForwardArgs args = small.args();
+    args.Q_strides = args.O_strides = {7, -3, 5};
+    args.K_strides = args.V_strides = {1, 1, 64};
+    for (const Stage& stage : {plain, any}) {
+        CHECK(refusal(stage, args) == "");
+        CHECK(launched.Q_strides == contiguous(1, 1, 64));
+        CHECK(launched.K_strides == contiguous(1, 8, 64));
+    }
+}
+
+TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all") {
+    Stage stage = reference_stage(true);
+    const Inputs in = make_inputs(shape_of(1, 1, 8, 8, 64), Values::normal, test_seed());
+    stage.supports.compute_capability = 10;
+    CHECK(why_not_on_this_gpu(stage.supports) == "");
+    stage.supports.compute_capability = 995;
+    const std::string why = why_not_on_this_gpu(stage.supports);
+#ifdef FLASHLADDER_GPU
+    CHECK(why.starts_with("98-reference: needs a GPU of compute capability 99.5 or newer; this one has "));
+    CHECK(why_unsupported(stage.supports, in.shape) == why);
+    CHECK_THROWS_AS(run(stage, in), std::invalid_argument);
+#else
+    CHECK(why == "");
+    CHECK(run(stage, in).O.size() == in.shape.q_elements());
+#endif
 }
 
 }  // namespace

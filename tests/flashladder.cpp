@@ -29,7 +29,7 @@ struct CProblem {
         const ForwardArgs args = device.args();
         c = {name,       to_string(s.dtype), s.batch,    s.heads, s.kv_heads, s.n_q,  s.n_k,
              s.head_dim, s.causal,           args.scale, args.Q,  args.K,     args.V, args.O,
-             args.lse,   args.scratch,       nullptr};
+             args.lse,   args.scratch,       nullptr,    {},      {},         {},     {}};
     }
 
     Outputs outputs() const {
@@ -60,6 +60,8 @@ TEST_CASE("the stages and what they can do") {
         CHECK(all[i].at("causal") == s.causal);
         CHECK(all[i].at("lse") == s.lse);
         CHECK(all[i].at("grouped_query") == s.grouped_query);
+        CHECK(all[i].at("strides") == s.strides);
+        CHECK(all[i].at("compute_capability") == s.compute_capability);
         CHECK(all[i].at("max_batch_heads") == s.max_batch_heads);
         CHECK(all[i].at("max_n_k") == s.max_n_k);
     }
@@ -113,6 +115,10 @@ TEST_CASE("errors are text that names what is wrong") {
     CHECK(both(c) == "00-standard-attention: lse is not supported (from 03-row-swapped-loops on)");
     c = problem.c, c.V = nullptr;
     CHECK(text(flashladder_forward(&c)) == "03-row-swapped-loops: V is a null pointer");
+    c = problem.c, c.O_strides[0] = 1, c.O_strides[1] = 2, c.O_strides[2] = 3;
+    CHECK(text(flashladder_forward(&c)).starts_with("03-row-swapped-loops: O is not contiguous (strides 1, 2, 3 of"));
+    for (long long* strides : {problem.c.Q_strides, problem.c.O_strides})  // those of 33 rows, written out
+        strides[0] = 4 * 33 * 64, strides[1] = 33 * 64, strides[2] = 64;
     CHECK(text(flashladder_forward(&problem.c)) == "no error");  // and then all is well again
 }
 

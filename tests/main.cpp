@@ -3,10 +3,12 @@
 //   --seeds=K           or LADDER_SEEDS: runs everything K times, with seeds S, S + 1, ...
 //   --expect-red=CASE   runs the test cases that match and succeeds if each fails, by an assertion and not otherwise
 //   --report=FILE       writes what became of each test case as JSON, for `ladder test`
+// Ends with 77 and one line if the stages in the program need a newer GPU than this.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/stage.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -24,6 +27,8 @@
 
 namespace flashladder {
 namespace {
+
+constexpr int skipped = 77;  // for ctest and `ladder test`
 
 std::uint64_t current_seed = 1;
 
@@ -134,6 +139,12 @@ int test_main(std::vector<char*> arguments) {
     } catch (const std::exception&) {
         fmt::print(stderr, "--seed (or LADDER_SEED) and --seeds take whole numbers, not '{}' and '{}'\n", given, times);
         return 2;
+    }
+
+    const auto needs_newer_gpu = [](const Stage& stage) { return !why_not_on_this_gpu(stage.supports).empty(); };
+    if (!stages().empty() && std::ranges::all_of(stages(), needs_newer_gpu)) {
+        fmt::print("{}\n", why_not_on_this_gpu(stages().front().supports));
+        return skipped;
     }
 
     int status = 0;

@@ -87,12 +87,12 @@ TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
 // Features that not every rung has. That a stage without one refuses it is checked further down. Head dimensions and
 // dtypes take turns in such a way that each of the other parameters meets all of both.
 
-void check_feature(const AttentionShape& asked, Values values, bool lse) {
+void check_feature(const AttentionShape& asked, Values values, bool lse, Layout layout = Layout::heads_first) {
     const AttentionShape shape = with_enough_rows(asked);
     if (!why_unsupported(stage_under_test().supports, shape, lse).empty()) return;
     const Comparison result =
-        check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse);
-    CHECK_MESSAGE(result.passed, result.describe(shape));
+        check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse, layout);
+    CHECK_MESSAGE(result.passed, fmt::format("{}, {}", to_string(layout), result.describe(shape)));
 }
 
 TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
@@ -132,6 +132,26 @@ TEST_CASE("agrees with the reference: grouped queries") {
             check_feature(shape, Values::normal, false);
             shape.causal = true;
             check_feature(shape, Values::normal, true);
+        }
+}
+
+TEST_CASE("agrees with the reference: any strides") {
+    const Support& supports = stage_under_test().supports;
+    if (!supports.strides) return;
+    std::size_t turn = 0;
+    for (const Layout layout : {Layout::sequence_first, Layout::padded})
+        for (const int head_dim : supports.head_dims) {
+            ++turn;
+            for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {200, 33}, {1, 300}}) {
+                AttentionShape shape = shape_of(4, n_q, n_k, head_dim);
+                shape.batch = 2;
+                if (supports.grouped_query) shape.kv_heads = 2;
+                shape.dtype = dtype_number(turn++);
+                for (const bool causal : {false, true}) {
+                    shape.causal = causal;
+                    check_feature(shape, Values::normal, supports.lse, layout);
+                }
+            }
         }
 }
 
@@ -195,6 +215,24 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     if (!stage.supports.lse) {
         float lse = 0;
         check_refusal([&](auto& a) { a.lse = &lse; }, "lse");
+    }
+    if (!stage.supports.strides) {
+        const Strides sequence_first{2 * 8 * 64, 64, 2 * 64};
+        check_refusal([=](auto& a) { a.Q_strides = sequence_first; }, "Q is not contiguous");
+        check_refusal([=](auto& a) { a.K_strides = sequence_first; }, "K is not contiguous");
+        check_refusal([=](auto& a) { a.V_strides = sequence_first; }, "V is not contiguous");
+        check_refusal([=](auto& a) { a.O_strides = sequence_first; }, "O is not contiguous");
+    } else {
+        const auto moved = [](const void* p, int bytes) { return static_cast<const unsigned char*>(p) + bytes; };
+        check_refusal([=](auto& a) { a.Q_strides = {1024, 512, 65}; }, "Q has a row stride of 65 elements");
+        check_refusal([=](auto& a) { a.K_strides = {1024, 514, 64}; }, "K has a head stride of 514 elements");
+        check_refusal([=](auto& a) { a.V_strides = {1024, -512, 64}; }, "V has a negative head stride");
+        check_refusal([=](auto& a) { a.V_strides = {1024, 512, 56}; }, "V has a row stride of 56, less than");
+        check_refusal([=](auto& a) { a.O_strides = {1024, 0, 64}; }, "O overlaps itself");
+        check_refusal([=](auto& a) { a.Q = moved(a.Q, 8); }, "not aligned to 16 bytes");
+        check_refusal([=](auto& a) { a.K = moved(a.K, 4); }, "not aligned to 16 bytes");
+        check_refusal([=](auto& a) { a.V = moved(a.V, 2); }, "not aligned to 16 bytes");
+        check_refusal([=](auto& a) { a.O = const_cast<unsigned char*>(moved(a.O, 8)); }, "not aligned to 16 bytes");
     }
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
         if (std::find(stage.supports.dtypes.begin(), stage.supports.dtypes.end(), dtype) == stage.supports.dtypes.end())

@@ -267,7 +267,8 @@ class Forward(ctypes.Structure):
     _fields_ = [("stage", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
                 *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "n_q", "n_k", "head_dim", "causal")),
                 ("scale", ctypes.c_float),
-                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "lse", "scratch", "stream"))]
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "lse", "scratch", "stream")),
+                *((name + "_strides", ctypes.c_longlong * 3) for name in ("Q", "K", "V", "O"))]
 
 
 class Library:
@@ -305,7 +306,9 @@ def stage_run(library, stage, shape, dtype):
 
     def run(q, k, v, O=None, lse=None):
         O = torch.empty_like(q) if O is None else O
-        problem.Q, problem.K, problem.V, problem.O = (x.data_ptr() for x in (q, k, v, O))
+        for name, tensor in zip("QKVO", (q, k, v, O)):
+            setattr(problem, name, tensor.data_ptr())
+            setattr(problem, name + "_strides", tensor.stride()[:3])
         problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
         problem.stream = torch.cuda.current_stream().cuda_stream
         library.forward(problem)

@@ -57,9 +57,10 @@ std::vector<Check> checks(std::uint64_t seed, DType dtype) {
 /// The stages that agree with the reference everywhere, and the table of how well.
 int check_all(const RunOptions& options, nlohmann::json& results) {
     Table table({"rung", "dtype", "input", "error", "worst row", "allowed", "", "time"});
-    std::string complaints;
+    std::string complaints, skipped;
     for (const Stage& stage : stages()) {
         const std::string dtype = to_string(dtype_of(stage));
+        if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) skipped += why + "\n";
         for (const Check& check : checks(options.seed, dtype_of(stage))) {
             if (!why_unsupported(stage.supports, check.inputs.shape).empty()) continue;
             progress(fmt::format("{}: {}", stage.name(), check.name));
@@ -78,7 +79,9 @@ int check_all(const RunOptions& options, nlohmann::json& results) {
         }
     }
     progress("");
-    fmt::print("{}{}", table.plain(), complaints.empty() ? "" : "\n" + complaints);
+    fmt::print("{}", table.plain());
+    for (const std::string& lines : {complaints, skipped})
+        if (!lines.empty()) fmt::print("\n{}", lines);
     return complaints.empty() ? 0 : 1;
 }
 

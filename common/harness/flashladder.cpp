@@ -38,6 +38,8 @@ AttentionShape shape_of(const FlashLadderForward& p) {
     return {p.batch, p.heads, p.kv_heads, p.n_q, p.n_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
 }
 
+Strides strides_of(const long long (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
+
 std::string describe_stages() {
     nlohmann::json all = nlohmann::json::array();
     for (const Stage& stage : stages()) {
@@ -50,6 +52,8 @@ std::string describe_stages() {
                        {"causal", s.causal},
                        {"lse", s.lse},
                        {"grouped_query", s.grouped_query},
+                       {"strides", s.strides},
+                       {"compute_capability", s.compute_capability},
                        {"max_batch_heads", s.max_batch_heads},
                        {"max_n_k", s.max_n_k}});
     }
@@ -82,6 +86,8 @@ const char* flashladder_forward(const FlashLadderForward* problem) {
     return error_of([&] {
         const FlashLadderForward& p = *problem;
         find_stage(text(p.stage, "stage"))
-            .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream)});
+            .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+                     strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides),
+                     strides_of(p.O_strides)});
     });
 }

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device,
- * row-major and contiguous. */
+/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device. Their
+ * strides count elements, to the next batch, head and row; all 0 means contiguous. A stage without "strides" takes
+ * contiguous tensors alone, one with them multiples of 16 bytes. */
 typedef struct FlashLadderForward {
     const char* stage; /* "04-tensor-cores" */
     const char* dtype; /* "f32", "bf16" or "f16": of Q, K, V and O */
@@ -26,15 +27,17 @@ typedef struct FlashLadderForward {
     float* lse;    /* (batch, heads, n_q), natural log; null where it is not wanted */
     void* scratch; /* flashladder_scratch_bytes of it, 256-byte aligned; may be null if that is 0 */
     void* stream;  /* cudaStream_t; null is the default stream */
+    long long Q_strides[3], K_strides[3], V_strides[3], O_strides[3];
 } FlashLadderForward;
 
 /* The stages and what they can do, as JSON that lives as long as the library: [{"stage": "04-tensor-cores",
  * "head_dims": [64, 128], "dtypes": ["bf16", "f16"], "causal": true, "lse": true, "grouped_query": true,
- * "max_batch_heads": 0, "max_n_k": 0}, ...]; a maximum of 0 is none. */
+ * "strides": false, "compute_capability": 0, "max_batch_heads": 0, "max_n_k": 0}, ...]; a maximum of 0 is none.
+ * compute_capability is what the GPU must have, 90 for 9.0. */
 const char* flashladder_stages(const char** json);
 
-/* How much scratch a problem needs, in bytes. Of the pointers only `lse` is looked at, and whether it is null. An error
- * if the stage does not support the problem. */
+/* How much scratch a problem needs, in bytes. Of the pointers only `lse` is looked at, and whether it is null; of the
+ * strides none. An error if the stage does not support the problem, or needs a newer GPU than the current one. */
 const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t* bytes);
 
 /* Launches the stage on `stream`; O and lse are there once the stream has got so far. May be captured into a graph

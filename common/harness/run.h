@@ -30,25 +30,38 @@ private:
     std::size_t bytes_;
 };
 
+/// How the tensors lie in device memory.
+enum class Layout {
+    heads_first,     // (batch, heads, rows, head_dim)
+    sequence_first,  // (batch, rows, heads, head_dim)
+    padded,          // heads first, with a gap behind each row, of another size in each tensor
+};
+const char* to_string(Layout layout);
+
+struct Outputs {
+    std::vector<float> O;               // (batch, heads, n_q, head_dim)
+    std::vector<float> lse;             // (batch, heads, n_q), empty where it was not asked for
+    std::size_t written_gap_bytes = 0;  // of O's memory, not part of any row
+};
+
 /// All device memory that one run of a stage needs, and the arguments that point to it.
 struct DeviceProblem {
-    DeviceProblem(const Stage& stage, const Inputs& inputs, bool wants_lse);
+    DeviceProblem(const Stage& stage, const Inputs& inputs, bool wants_lse, Layout layout = Layout::heads_first);
     ForwardArgs args() const;
+    /// Brings back what the stage wrote.
+    Outputs outputs() const;
 
     AttentionShape shape;
     float scale;
+    Layout layout;
+    Strides Q_strides, K_strides, V_strides, O_strides;
     DeviceBuffer Q, K, V, O, lse, scratch;
     bool wants_lse;
 };
 
-struct Outputs {
-    std::vector<float> O;    // (batch, heads, n_q, head_dim)
-    std::vector<float> lse;  // (batch, heads, n_q), empty where it was not asked for
-};
-
 /// Poisons the outputs, launches the stage once, waits, and brings the results back.
 /// Throws std::invalid_argument (unsupported), CudaError (the kernel failed).
-Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse = false);
+Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse = false, Layout layout = Layout::heads_first);
 
 /// How far an output is from the reference, against how far it may be.
 struct Comparison {
@@ -59,6 +72,7 @@ struct Comparison {
     std::size_t worst_row_index = 0;
     double lse_error = 0;        // largest absolute error over max(1, |LSE|)
     double allowed_lse_error = 0;
+    std::size_t written_gap_bytes = 0;  // none is allowed
     bool passed = false;
     /// Where the worst row is and what is wrong, in one line.
     std::string describe(const AttentionShape& shape) const;
@@ -74,6 +88,7 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
                    const AttentionRows& yardstick, Judge judge = Judge::both_rules);
 
 /// run and compare in one, on the rows of rows_to_check.
-Comparison check(const Stage& stage, const Inputs& inputs, Judge judge = Judge::both_rules, bool wants_lse = false);
+Comparison check(const Stage& stage, const Inputs& inputs, Judge judge = Judge::both_rules, bool wants_lse = false,
+                 Layout layout = Layout::heads_first);
 
 }  // namespace flashladder

@@ -4,7 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+
+#include "launch.h"
 
 namespace flashladder {
 namespace {
@@ -14,9 +18,97 @@ std::vector<Stage>& registry(bool of_variants) {
     return of_variants ? variants : stages;
 }
 
+#ifdef FLASHLADDER_GPU
+/// Of the current device: 86 for 8.6.
+int compute_capability() {
+    thread_local std::map<int, int> known;  // a launch should not ask again
+    int device = 0, major = 0, minor = 0;
+    check_cuda(cudaGetDevice(&device), "device");
+    if (const auto entry = known.find(device); entry != known.end()) return entry->second;
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute capability");
+    return known[device] = 10 * major + minor;
+}
+#endif
+
+/// Q, K, V or O of a problem.
+struct Tensor {
+    const char* name;
+    const void* pointer;
+    Strides& strides;
+    std::int64_t batch, heads, rows, columns;
+    bool is_output;
+
+    Strides without_gaps() const {
+        return contiguous(static_cast<int>(heads), static_cast<int>(rows), static_cast<int>(columns));
+    }
+
+    /// Makes the strides of a contiguous tensor of those that say nothing: all 0, or of a dimension of extent 1, where
+    /// PyTorch has any number.
+    void fill_in_strides() {
+        const Strides plain = without_gaps();
+        if (strides == Strides{}) strides = plain;
+        if (batch == 1) strides.batch = plain.batch;
+        if (heads == 1) strides.head = plain.head;
+        if (rows == 1) strides.row = plain.row;
+    }
+
+    /// Whether two rows share an element. Says so too of rows that are interleaved in a way that no library makes.
+    bool overlaps_itself() const {
+        std::array<std::pair<std::int64_t, std::int64_t>, 3> dimensions{
+            {{strides.batch, batch}, {strides.head, heads}, {strides.row, rows}}};
+        std::sort(dimensions.begin(), dimensions.end());
+        std::int64_t end = columns;  // of what the dimensions so far take up
+        for (const auto& [stride, extent] : dimensions) {
+            if (extent == 1) continue;
+            if (stride < end) return true;
+            end += (extent - 1) * stride;
+        }
+        return false;
+    }
+
+    /// What is wrong with its place in memory, "" if nothing is.
+    std::string why_bad(const Support& supports, std::int64_t element_bytes) const {
+        const auto all = [&] {
+            return fmt::format("strides {}, {}, {} of batch, head, row", strides.batch, strides.head, strides.row);
+        };
+        if (!supports.strides && strides == without_gaps()) return "";
+        if (!supports.strides)
+            return fmt::format("{} is not contiguous ({}): strides are supported from 08-bulk-tensor-copies on", name,
+                               all());
+        if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+            return fmt::format("{} is at {}, which is not aligned to {} bytes", name, pointer, alignment);
+        for (const auto& [what, stride] :
+             {std::pair("batch", strides.batch), {"head", strides.head}, {"row", strides.row}}) {
+            if (stride < 0) return fmt::format("{} has a negative {} stride, {}", name, what, stride);
+            if (stride * element_bytes % alignment != 0)
+                return fmt::format("{} has a {} stride of {} elements, which is not a multiple of {} bytes", name, what,
+                                   stride, alignment);
+        }
+        if (rows > 1 && strides.row < columns)
+            return fmt::format("{} has a row stride of {}, less than head_dim {}", name, strides.row, columns);
+        if (is_output && overlaps_itself()) return fmt::format("{} overlaps itself ({})", name, all());
+        return "";
+    }
+
+    static constexpr std::int64_t alignment = 16;  // bytes
+};
+
 }  // namespace
 
+std::string why_not_on_this_gpu([[maybe_unused]] const Support& supports) {
+#ifdef FLASHLADDER_GPU
+    const int least = supports.compute_capability;
+    if (least > 0)
+        if (const int have = compute_capability(); have < least)
+            return fmt::format("{}: needs a GPU of compute capability {}.{} or newer; this one has {}.{}",
+                               supports.name(), least / 10, least % 10, have / 10, have % 10);
+#endif
+    return "";
+}
+
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse) {
+    if (std::string why = why_not_on_this_gpu(supports); !why.empty()) return why;
     const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
     const std::pair<const char*, int> sizes[] = {{"batch", shape.batch},       {"heads", shape.heads},
                                                  {"kv_heads", shape.kv_heads}, {"n_q", shape.n_q},
@@ -45,13 +137,24 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     return "";
 }
 
-void Stage::launch(const ForwardArgs& args) const {
+void Stage::launch(const ForwardArgs& given) const {
+    ForwardArgs args = given;
+    const AttentionShape& s = args.shape;
     std::string why = why_unsupported(supports, args.shape, args.lse != nullptr);
     const auto refuse = [&](bool condition, const std::string& text) {
         if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
-    const std::pair<const char*, const void*> pointers[] = {{"Q", args.Q}, {"K", args.K}, {"V", args.V}, {"O", args.O}};
-    for (const auto& [tensor, pointer] : pointers) refuse(!pointer, fmt::format("{} is a null pointer", tensor));
+    Tensor tensors[] = {{"Q", args.Q, args.Q_strides, s.batch, s.heads, s.n_q, s.head_dim, false},
+                        {"K", args.K, args.K_strides, s.batch, s.kv_heads, s.n_k, s.head_dim, false},
+                        {"V", args.V, args.V_strides, s.batch, s.kv_heads, s.n_k, s.head_dim, false},
+                        {"O", args.O, args.O_strides, s.batch, s.heads, s.n_q, s.head_dim, true}};
+    for (Tensor& tensor : tensors) {
+        refuse(!tensor.pointer, fmt::format("{} is a null pointer", tensor.name));
+        if (!why.empty()) break;  // nor do strides mean anything
+        tensor.fill_in_strides();
+        const std::string bad = tensor.why_bad(supports, static_cast<std::int64_t>(bytes_per_element(s.dtype)));
+        refuse(!bad.empty(), bad);
+    }
     refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
     if (why.empty() && !args.scratch)
         if (const std::size_t bytes = scratch_bytes(args.shape))

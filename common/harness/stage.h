@@ -39,7 +39,8 @@ struct Stage {
     void (*launch_supported)(const ForwardArgs&);
     std::size_t (*scratch_bytes)(const AttentionShape&);
 
-    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
+    /// Launches its kernels on args.stream; does not wait. Strides that are all 0, and those of dimensions of extent 1,
+    /// reach the stage as a contiguous tensor has them. Throws std::invalid_argument with one line that names the
     /// stage, the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
     void launch(const ForwardArgs& args) const;
 
@@ -47,7 +48,10 @@ struct Stage {
     std::string name() const { return supports.name(); }
 };
 
-/// One line that names the stage, the limit and the value, if the stage cannot do this; "" if it can.
+/// One line that says what GPU the stage needs, if the current one is too old for all that it does; "" if it is not.
+std::string why_not_on_this_gpu(const Support& supports);
+
+/// One line that names the stage, the limit and the value, if the stage cannot do this here; "" if it can.
 std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse = false);
 
 /// All registered stages, by name; without their variants.
