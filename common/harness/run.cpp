@@ -81,7 +81,8 @@ RowErrors row_errors(const AttentionRows& reference, Value value) {
 Strides strides_in(Layout layout, int heads, int rows, int columns, int gap) {
     switch (layout) {
         case Layout::heads_first: break;
-        case Layout::sequence_first: return {std::int64_t(rows) * heads * columns, columns, std::int64_t(heads) * columns};
+        case Layout::sequence_first:
+            return {std::int64_t(rows) * heads * columns, columns, std::int64_t(heads) * columns};
         case Layout::padded: return contiguous(heads, rows, columns + gap);
     }
     return contiguous(heads, rows, columns);
