@@ -38,6 +38,7 @@ struct LaunchConfig {
     std::size_t shared_bytes = 0;  // dynamic shared memory
     cudaStream_t stream = nullptr;
     dim3 cluster = {1, 1, 1};  // blocks that share memory, of which the grid is a multiple (sm_90)
+    unsigned blocks = 1;       // the second bound of the kernel's __launch_bounds__, for setmaxnreg on the emulator
 };
 
 /// What the last launch_kernel() of this thread launched: entry is null if there was none.
@@ -85,7 +86,7 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         auto& call = *static_cast<Call*>(parameters);
         std::apply(call.kernel, call.arguments);
     };
-    emulator::launch({entry, run, &call, sizeof call}, config.grid, config.block, config.shared_bytes, config.cluster);
+    emulator::launch({entry, run, &call, sizeof call, config.blocks}, config.grid, config.block, config.shared_bytes, config.cluster);
 #endif
     check_cuda(cudaGetLastError(), "kernel");
 }

@@ -31,6 +31,7 @@ struct Kernel {
     void (*run)(void* parameters) = nullptr;
     void* parameters = nullptr;
     std::size_t parameter_bytes = 0;  // threads may read these
+    unsigned blocks = 1;  // that share a multiprocessor, and so its registers: the second bound of __launch_bounds__
 };
 
 /// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return

@@ -349,6 +349,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     block_.barriers.clear();
     block_.warpgroups.clear();
     block_.warpgroups.resize(n / warpgroup_threads);
+    block_.launch_registers = launch_registers(n * launch_.kernel->blocks);
     block_.free_registers = 0;
     block_.register_waiters.clear();
 

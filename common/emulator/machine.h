@@ -124,6 +124,7 @@ struct Block {
     std::array<NamedBarrier, 16> named_barriers;
     std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
     std::deque<Warpgroup> warpgroups;  // whole ones
+    unsigned launch_registers = 0;  // of each thread, before the first setmaxnreg
     unsigned free_registers = 0;
     std::vector<Thread*> register_waiters;
 };
@@ -148,6 +149,10 @@ template <class Words>
 /// True for an address that a thread may read though it is neither device nor shared memory: its own stack, the
 /// kernel's parameters, constants of the program.
 bool is_private_or_constant(std::uintptr_t address);
+
+/// Registers of each thread before the first setmaxnreg: as many as a kernel can have that was compiled for so many
+/// threads on a multiprocessor.
+unsigned launch_registers(unsigned threads);
 
 /// The index of block `rank` of a cluster.
 uint3 block_at(std::uint64_t cluster, unsigned rank);

@@ -25,13 +25,11 @@ std::string which_registers(const Thread& thread) {
                        thread.registers, thread.block->free_registers);
 }
 
-/// Before the first setmaxnreg: as many as a kernel can have that was compiled for one block of this size.
-int initial_registers(std::size_t threads) {
-    const auto registers = register_file / static_cast<unsigned>(threads) / granularity * granularity;
-    return static_cast<int>(std::min(registers, most_registers));
-}
-
 }  // namespace
+
+unsigned launch_registers(unsigned threads) {
+    return std::min(register_file / threads / granularity * granularity, most_registers);
+}
 
 void named_barrier(int id, int threads, bool wait_for_others, const Where& where) {
     const char* name = wait_for_others ? "named_barrier_sync" : "named_barrier_arrive";
@@ -81,7 +79,7 @@ void set_max_registers(int registers, bool increase, const Where& where) {
     exchange(name, all_lanes, static_cast<std::uint64_t>(registers), where);
     Block& block = *current->block;
     Thread& thread = *current;
-    if (thread.registers == 0) thread.registers = initial_registers(block.threads.size());
+    if (thread.registers == 0) thread.registers = static_cast<int>(block.launch_registers);
     const int more = registers - thread.registers;
     if (increase ? more < 0 : more > 0)
         fail(cudaErrorLaunchFailure, where, [&] {

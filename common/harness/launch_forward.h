@@ -30,6 +30,8 @@ void with_d_of(const AttentionShape& shape, F f) {
     shape.head_dim == 64 ? f.template operator()<64>() : f.template operator()<128>();
 }
 
+constexpr float log2_e = 1.44269504089f;  // exponentials are of base 2: the scale of the scores takes this up
+
 /// What a kernel gets: (Q, K, V, O, lse, N_q, N_k, heads that share a kv head, scale in base 2).
 template <class Element>
 using ForwardKernel = void (*)(const Element*, const Element*, const Element*, Element*, float*, int, int, int, float);
@@ -38,7 +40,6 @@ using ForwardKernel = void (*)(const Element*, const Element*, const Element*, E
 template <class Element>
 void launch_forward(ForwardKernel<Element> kernel, const ForwardArgs& args, int B_r, int threads,
                     std::size_t shared_bytes) {
-    constexpr float log2_e = 1.44269504089f;
     const AttentionShape& s = args.shape;
     const dim3 grid((s.n_q + B_r - 1) / B_r, s.heads, s.batch);
     launch_kernel(kernel, {grid, dim3(threads), shared_bytes, args.stream}, static_cast<const Element*>(args.Q),

@@ -54,15 +54,71 @@ __device__ __forceinline__ RowValues<rows> rescale_factor(const RowValues<rows>&
     return factor;
 }
 
-/// Of so many rows of a warp: the largest score so far, and the sum of the exponentials relative to it. By a warp.
+/// l of each row by a product with ones: the tensor core adds up rows faster than lanes do, these are the sums of the
+/// rounded P that O is made of, and nobody has to keep the floats for them.
 template <int rows>
-struct OnlineSoftmax {
-    RowValues<rows> m;       // of scores in base 2, in all four lanes of a quad
+struct SumsByTensorCore {
     Accumulator<rows, 8> l;  // P times a matrix of ones: the sum of a row, in all eight columns
+
+    __device__ __forceinline__ SumsByTensorCore() { fill(l, 0); }
+    __device__ __forceinline__ void rescale(const RowValues<rows>& factor) { multiply_rows(l, factor); }
+    template <class Element, int keys>
+    __device__ __forceinline__ void add(const Operand<Element, rows, keys>& P) {
+        const std::uint32_t ones = ptx::pack<Element>(1, 1);
+#pragma unroll
+        for (int r = 0; r < rows / 16; ++r)
+#pragma unroll
+            for (int c = 0; c < keys / 16; ++c)
+                ptx::mma_m16n8k16<Element>(l.fragment[r][0], P.fragment[r][c], {ones, ones});
+    }
+    __device__ __forceinline__ RowValues<rows> sums() const {
+        RowValues<rows> sums;
+#pragma unroll
+        for (int r = 0; r < rows / 16; ++r)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) sums.value[r][h] = l.fragment[r][0][2 * h];
+        return sums;
+    }
+};
+
+/// l of each row by additions: every lane adds up what it has, and the quads put it together at the end. For kernels
+/// whose tensor cores have no time for this.
+template <int rows>
+struct SumsByLanes {
+    RowValues<rows> l;  // of the lane's own columns
+
+    __device__ __forceinline__ SumsByLanes() { fill(l, 0); }
+    __device__ __forceinline__ void rescale(const RowValues<rows>& factor) { multiply_rows(l, factor); }
+    template <int keys>
+    __device__ __forceinline__ void add(const Accumulator<rows, keys>& P) {
+#pragma unroll
+        for (int r = 0; r < rows / 16; ++r)
+#pragma unroll
+            for (int c = 0; c < keys / 8; ++c)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) l.value[r][e / 2] += P.fragment[r][c][e];
+    }
+    __device__ __forceinline__ RowValues<rows> sums() const {
+        RowValues<rows> sums = l;
+#pragma unroll
+        for (int r = 0; r < rows / 16; ++r)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                for (int lanes = 1; lanes < 4; lanes *= 2)
+                    sums.value[r][h] += __shfl_xor_sync(0xFFFFFFFFu, sums.value[r][h], lanes);
+        return sums;
+    }
+};
+
+/// Of so many rows of a warp: the largest score so far, and the sum of the exponentials relative to it. By a warp.
+template <int rows, template <int> class Sums = SumsByTensorCore>
+struct OnlineSoftmax {
+    RowValues<rows> m;  // of scores in base 2, in all four lanes of a quad
+    Sums<rows> l;
 
     /// No key has been seen. m is finite, so that differences with it are never NaN: hidden keys count 2^-inf = 0, and
     /// the rescale of a row that has still seen none is 2^0.
-    __device__ __forceinline__ OnlineSoftmax() { fill(m, lowest), fill(l, 0); }
+    __device__ __forceinline__ OnlineSoftmax() { fill(m, lowest); }
 
     /// S, in base 2, becomes P = 2^(S - m) with the m that covers S too. -infinity in S is a key that is not seen.
     template <int keys, int d>
@@ -77,31 +133,18 @@ struct OnlineSoftmax {
     __device__ __forceinline__ void raise(const RowValues<rows>& m_new, Accumulator<rows, d>& O) {
         const RowValues<rows> rescale = rescale_factor(m, m_new);
         m = m_new;
-        multiply_rows(l, rescale);
+        l.rescale(rescale);
         multiply_rows(O, rescale);
     }
 
-    /// l takes up P, by a product with ones: the tensor core adds up rows faster than lanes do, these are the sums of the
-    /// rounded P that O is made of, and nobody has to keep the floats for them.
-    template <class Element, int keys>
-    __device__ __forceinline__ void add(const Operand<Element, rows, keys>& P) {
-        const std::uint32_t ones = ptx::pack<Element>(1, 1);
-#pragma unroll
-        for (int r = 0; r < rows / 16; ++r)
-#pragma unroll
-            for (int c = 0; c < keys / 16; ++c)
-                ptx::mma_m16n8k16<Element>(l.fragment[r][0], P.fragment[r][c], {ones, ones});
+    /// l takes up P: an operand, or an accumulator before it is rounded, as Sums has it.
+    template <class Weights>
+    __device__ __forceinline__ void add(const Weights& P) {
+        l.add(P);
     }
 
-    /// l of each row.
-    __device__ __forceinline__ RowValues<rows> sums() const {
-        RowValues<rows> sums;
-#pragma unroll
-        for (int r = 0; r < rows / 16; ++r)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) sums.value[r][h] = l.fragment[r][0][2 * h];
-        return sums;
-    }
+    /// l of each row. By a warp.
+    __device__ __forceinline__ RowValues<rows> sums() const { return l.sums(); }
 
     /// Divides O by `sums`. A row that has seen no key becomes 0.
     /// Returns the natural logarithm of the sum of the exponentials of the scaled scores; -infinity for such a row.

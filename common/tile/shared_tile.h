@@ -29,9 +29,10 @@ struct RowMajor {
 };
 
 /// A tile at `data`, which a kernel has cut out of its shared memory. Columns within a chunk are neighbours.
-template <class Element_, int rows_, int columns_, class Layout = RowMajor>
+template <class Element_, int rows_, int columns_, class Layout_ = RowMajor>
 struct SharedTile {
     using Element = Element_;
+    using Layout = Layout_;
     static constexpr int rows = rows_, columns = columns_;
     static constexpr int stride = Layout::template stride<columns>;
     static constexpr int elements = Layout::template elements<rows, columns>;

@@ -1,0 +1,58 @@
+// Tiles of tensors in device memory, moved by TMA (rung 08): one thread asks, a barrier counts the bytes. Where rows,
+// heads and batches lie, and where the tensor ends, is in its map.
+#pragma once
+
+#include "problem.h"
+#include "ptx/mbarrier.h"
+#include "ptx/tensor_map.h"
+#include "ptx/tma.h"
+#include "tile/swizzled.h"
+
+namespace flashladder::tile {
+
+/// How TMA sees a (batch, heads, n, columns of Tile) tensor: in boxes of a panel of Tile. A parameter of a kernel, or a
+/// member of one, and as such `const __grid_constant__`.
+template <class Tile>
+struct TensorMap {
+    static constexpr int panel = Tile::stride;  // columns
+    static_assert(std::is_same_v<typename Tile::Layout, SwizzledFor<Tile::columns>>,
+                  "TMA fills tiles that are swizzled: SwizzledFor<columns>");
+    static_assert(Tile::rows <= 256, "a box of TMA has at most 256 rows");
+    CUtensorMap map;
+};
+
+/// Throws CudaError where the driver refuses: the address and the strides are multiples of 16 bytes.
+template <class Tile>
+TensorMap<Tile> make_tensor_map(const void* tensor, const Strides& strides, int batch, int heads, int n) {
+    using Element = typename Tile::Element;
+    constexpr ptx::Swizzle swizzles[] = {ptx::Swizzle::bytes_32, ptx::Swizzle::bytes_64, ptx::Swizzle::bytes_128};
+    constexpr std::uint32_t panel = TensorMap<Tile>::panel, bytes = panel * sizeof(Element);
+    return {ptx::make_tensor_map<Element, 4>(
+        static_cast<const Element*>(tensor), {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
+        {strides.row * sizeof(Element), strides.head * sizeof(Element), strides.batch * sizeof(Element)},
+        {panel, Tile::rows, 1, 1}, swizzles[bytes / 64])};
+}
+
+/// Asks for the rows from `row` on of a head, and is one of the arrivals that `full` expects: its phase then ends when
+/// all bytes of the tile have come. Rows past the end become 0. By one thread; waits for nothing.
+template <class Tile>
+__device__ __forceinline__ void load(const Tile& tile, const TensorMap<Tile>& tensor, ptx::Barrier& full, int row,
+                                     int head, int batch) {
+    ptx::barrier_arrive_expect_tx(full, Tile::elements * sizeof(typename Tile::Element));
+#pragma unroll
+    for (int column = 0; column < Tile::columns; column += TensorMap<Tile>::panel)
+        ptx::tma_load(tile.data + column * Tile::rows, tensor.map, full, {column, row, head, batch});
+}
+
+/// Begins to write the tile to the rows from `row` on of a head, without those past the end. By one thread, after
+/// fence_proxy_async() by all who wrote the tile, and a barrier. The tile may change again after
+/// ptx::bulk_wait_read<0>(), which must come before the thread returns.
+template <class Tile>
+__device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile& tile, int row, int head, int batch) {
+#pragma unroll
+    for (int column = 0; column < Tile::columns; column += TensorMap<Tile>::panel)
+        ptx::tma_store(tensor.map, tile.data + column * Tile::rows, {column, row, head, batch});
+    ptx::bulk_commit();
+}
+
+}  // namespace flashladder::tile
