@@ -4,6 +4,8 @@
 #                                                  checks. UNFINISHED code may leave variables and functions unused;
 #                                                  the C++ compiler optimises it less.
 
+include(Architectures)
+
 add_library(flashladder_options INTERFACE)
 set(host_warnings -Wall -Wextra -Werror)
 # Reports name files from the project's folder on, whichever folder is built in.
@@ -53,10 +55,12 @@ else()
 endif()
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
-  # Registers, shared memory and spills of every solution, as ptxas tells them; fails on a spill.
+  # Registers, shared memory and spills of every solution, as ptxas tells them, and the instructions that it must have;
+  # fails on a spill, on serialized wgmma, and where an instruction is missing.
   add_custom_target(resource-report
     COMMAND ${CMAKE_COMMAND} -D NVCC=${CMAKE_CUDA_COMPILER} -D ROOT=${CMAKE_SOURCE_DIR}
             "-DARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}" -D OUTPUT=${CMAKE_BINARY_DIR}/resource-report.o
+            -D TOOLS=${CMAKE_BINARY_DIR}/binary-tools
             -P ${CMAKE_SOURCE_DIR}/cmake/ResourceReport.cmake
     VERBATIM USES_TERMINAL)
 endif()
@@ -67,5 +71,8 @@ function(add_kernels target file)
   target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
+  elseif(EXISTS ${file})
+    architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
   endif()
 endfunction()

@@ -1,22 +1,67 @@
-# Prints what ptxas says of every kernel of every solution, and fails if one spills registers or keeps an array in local
-# memory (a stack frame): either makes a kernel slow without making it wrong, so that no test would notice.
+# Prints what ptxas says of every kernel of every solution, and looks at the machine code. Each of these makes a kernel
+# slow without making it wrong, so that no test would notice, and fails here:
+#   - registers are spilled, or an array is kept in local memory (a stack frame)
+#   - wgmma is serialized, or waits where the source does not: the compiler says so as `info` (C7510 to C7519)
+#   - the instructions that the rung is about are missing
 #   cmake -D NVCC=... -D ROOT=... -D ARCHITECTURES=80-real;90a-real -D OUTPUT=scratch.o -P ResourceReport.cmake
+# -D SOLUTIONS=file.cu;... takes these instead of all. cuobjdump and nvdisasm are those beside nvcc, else those that
+# -D TOOLS=folder has or gets from pip.
 
-foreach(architecture IN LISTS ARCHITECTURES)
-  string(REGEX REPLACE "-(real|virtual)$" "" number ${architecture})
-  if(number MATCHES "^[0-9]")
-    list(APPEND targets -gencode arch=compute_${number},code=sm_${number})
-  else()
-    list(APPEND targets -arch=${architecture})  # native, all-major
+include(${CMAKE_CURRENT_LIST_DIR}/Architectures.cmake)
+
+# What a rung's machine code must have on every architecture, by its number; an empty list: nothing in particular.
+set(instructions_00 "")
+set(instructions_01 "")
+set(instructions_02 "")
+set(instructions_03 "")
+set(instructions_04 HMMA LDSM)
+set(instructions_05 HMMA LDSM)
+set(instructions_06 HMMA LDSM)
+set(instructions_07 HMMA LDGSTS)
+set(instructions_08 HMMA UTMALDG)
+set(instructions_later HGMMA UTMALDG)
+
+# ---- cuobjdump, which finds nvdisasm beside itself or in PATH
+
+cmake_path(GET NVCC PARENT_PATH beside)
+find_program(CUOBJDUMP cuobjdump PATHS ${beside} NO_DEFAULT_PATH)
+find_program(NVDISASM nvdisasm PATHS ${beside} NO_DEFAULT_PATH)
+if(NOT CUOBJDUMP OR NOT NVDISASM)
+  foreach(attempt IN ITEMS found installed)
+    file(GLOB_RECURSE CUOBJDUMP ${TOOLS}/cuobjdump)
+    file(GLOB_RECURSE NVDISASM ${TOOLS}/nvdisasm)
+    if((CUOBJDUMP AND NVDISASM) OR attempt STREQUAL installed)
+      break()
+    endif()
+    execute_process(COMMAND python3 -m pip install --quiet --target ${TOOLS} nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)
+  endforeach()
+  if(NOT CUOBJDUMP OR NOT NVDISASM)
+    message(FATAL_ERROR "no cuobjdump and nvdisasm beside ${NVCC}, and pip could not install them to ${TOOLS}")
   endif()
-endforeach()
+endif()
+cmake_path(GET NVDISASM PARENT_PATH folder)
+set(ENV{PATH} "${folder}:$ENV{PATH}")
+
+# ---- the solutions
 
 set(bad "")
-file(GLOB solutions ${ROOT}/solutions/[0-9]*/attention.cu)
-list(SORT solutions)
-foreach(solution IN LISTS solutions)
+if(NOT SOLUTIONS)
+  file(GLOB SOLUTIONS ${ROOT}/solutions/[0-9]*/attention.cu)
+endif()
+list(SORT SOLUTIONS)
+foreach(solution IN LISTS SOLUTIONS)
   cmake_path(GET solution PARENT_PATH folder)
   cmake_path(GET folder FILENAME rung)
+  architectures_of(${solution} architectures ${ARCHITECTURES})
+  set(targets "")
+  foreach(architecture IN LISTS architectures)
+    string(REGEX REPLACE "-(real|virtual)$" "" number ${architecture})
+    if(number MATCHES "^[0-9]")
+      list(APPEND targets -gencode arch=compute_${number},code=sm_${number})
+    else()
+      list(APPEND targets -arch=${architecture})  # native, all-major
+    endif()
+  endforeach()
   execute_process(
     COMMAND ${NVCC} -std=c++20 -O3 ${targets} -I ${ROOT}/common -D FLASHLADDER_GPU --resource-usage -c ${solution} -o ${OUTPUT}
     OUTPUT_FILE ${OUTPUT}.txt ERROR_FILE ${OUTPUT}.txt RESULT_VARIABLE status)
@@ -24,9 +69,13 @@ foreach(solution IN LISTS solutions)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "${rung} does not compile:\n${report}")
   endif()
+  string(REPLACE ";" "," report "${report}")
   string(REPLACE "\n" ";" lines "${report}")
   foreach(line IN LISTS lines)
-    if(line MATCHES "Compiling entry function '(.*)' for '(sm_[0-9a-z]+)'")
+    if(line MATCHES "\\(C751[0-9]\\)" OR line MATCHES "wgmma.*serialized")
+      message("${rung}  ${line}")
+      list(APPEND bad "${rung}: the compiler changes the order of wgmma")
+    elseif(line MATCHES "Compiling entry function '(.*)' for '(sm_[0-9a-z]+)'")
       set(architecture ${CMAKE_MATCH_2})
       string(REPLACE "(anonymous namespace)::" "" kernel "${CMAKE_MATCH_1}")
       string(REGEX REPLACE "\\(.*" "" kernel "${kernel}")
@@ -38,11 +87,44 @@ foreach(solution IN LISTS solutions)
       message("${rung}  ${architecture}  ${kernel}: ${CMAKE_MATCH_1} registers, ${stack} bytes of stack, ${spills} spilled")
       # A Variant is there to be compared with: some show what spilling costs.
       if(NOT "${stack} ${spills}" STREQUAL "0 0" AND NOT kernel MATCHES "Variant<")
-        list(APPEND bad "${rung} ${kernel} ${architecture}")
+        list(APPEND bad "${rung}: ${kernel} uses local memory on ${architecture}")
       endif()
     endif()
   endforeach()
+
+  string(SUBSTRING ${rung} 0 2 number)
+  if(NOT DEFINED instructions_${number})
+    set(instructions_${number} ${instructions_later})
+  endif()
+  if(instructions_${number})
+    string(REGEX MATCHALL "sm_[0-9]+[a-z]*" compiled "${targets}")
+    if(NOT compiled)
+      string(REGEX MATCHALL "for 'sm_[0-9]+[a-z]*'" compiled "${report}")  # of native
+      list(REMOVE_DUPLICATES compiled)
+      string(REGEX REPLACE "for '|'" "" compiled "${compiled}")
+    endif()
+    foreach(architecture IN LISTS compiled)
+      execute_process(COMMAND ${CUOBJDUMP} -sass -arch ${architecture} ${OUTPUT}
+        OUTPUT_FILE ${OUTPUT}.sass RESULT_VARIABLE status)
+      if(NOT status EQUAL 0)
+        message(FATAL_ERROR "cuobjdump cannot read the machine code of ${rung} for ${architecture}")
+      endif()
+      set(counts "")
+      foreach(instruction IN LISTS instructions_${number})
+        execute_process(COMMAND grep -cw ${instruction} ${OUTPUT}.sass OUTPUT_VARIABLE count
+          OUTPUT_STRIP_TRAILING_WHITESPACE)
+        list(APPEND counts "${count} ${instruction}")
+        if(count EQUAL 0)
+          list(APPEND bad "${rung}: no ${instruction} on ${architecture}")
+        endif()
+      endforeach()
+      list(JOIN counts ", " counts)
+      message("${rung}  ${architecture}  machine code: ${counts}")
+    endforeach()
+  endif()
 endforeach()
 if(bad)
-  message(FATAL_ERROR "these kernels use local memory: ${bad}")
+  list(REMOVE_DUPLICATES bad)
+  list(JOIN bad "\n  " bad)  # indented, it is printed as it is
+  message(FATAL_ERROR "slow without being wrong:\n  ${bad}")
 endif()
