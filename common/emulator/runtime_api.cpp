@@ -192,6 +192,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(properties.sharedMemPerBlock); break;
         case cudaDevAttrWarpSize: *value = properties.warpSize; break;
         case cudaDevAttrMultiProcessorCount: *value = properties.multiProcessorCount; break;
+        case cudaDevAttrL2CacheSize: *value = properties.l2CacheSize; break;
         case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
         case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:

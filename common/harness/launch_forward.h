@@ -30,6 +30,14 @@ void with_d_of(const AttentionShape& shape, F f) {
     shape.head_dim == 64 ? f.template operator()<64>() : f.template operator()<128>();
 }
 
+/// The same for head_dim and causal, with bf16 as variants of stages have it.
+template <class F>
+void with_bf16_types_of(const AttentionShape& shape, F f) {
+    with_d_of(shape, [&]<int d>() {
+        shape.causal ? f.template operator()<__nv_bfloat16, d, true>() : f.template operator()<__nv_bfloat16, d, false>();
+    });
+}
+
 constexpr float log2_e = 1.44269504089f;  // exponentials are of base 2: the scale of the scores takes this up
 
 /// What a kernel gets: (Q, K, V, O, lse, N_q, N_k, heads that share a kv head, scale in base 2).

@@ -1,12 +1,12 @@
 // Rung 10: warp specialization. Some warps only load, the others only compute; nobody waits for everybody.
 //
-// Idea      one thread, the producer, asks for tiles as soon as their slots are free. Consumers, warpgroups of 64 queries,
-//           wait for what has come. Each slot has two barriers: full, which its bytes complete, and empty, at which the
-//           consumers arrive when they have read it. No barrier of all threads stands in the loop.
+// Idea      one thread, the producer, asks for tiles as soon as their slots are free. Consumers, warpgroups of 64
+//           queries, wait for what has come. Each slot has two barriers: full, which its bytes complete, and empty, at
+//           which the consumers arrive when they have read it. No barrier of all threads stands in the loop.
 // Saves     K and V are fetched once for all consumers of a block, and no consumer waits for another one: while one is
 //           at its softmax the tensor cores belong to the others.
 // Costs     a warpgroup without a use for its registers: it gives them to the consumers (setmaxnreg).
-// Source    FlashAttention-3 (Shah et al., 2024), section 3.1, without its overlap; ThunderKittens (Spector et al., 2024)
+// Source    FlashAttention-3 (Shah et al., 2024), section 3.1, without its overlap; ThunderKittens (Spector et al.)
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
 #include "harness/forward_maps.h"
 #include "harness/launch_forward.h"
@@ -66,7 +66,8 @@ struct Task {
 template <bool causal, class Config>
 __device__ __forceinline__ Task task_of_block(const Problem& p) {
     const int i = blockIdx.x * Config::B_r, end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
-    return {i, int(blockIdx.y), int(blockIdx.y) / p.group, int(blockIdx.z), (max(end, 0) + Config::B_c - 1) / Config::B_c};
+    const int head = blockIdx.y, batch = blockIdx.z;
+    return {i, head, head / p.group, batch, (max(end, 0) + Config::B_c - 1) / Config::B_c};
 }
 
 /// The producer, one thread: asks for all that the task needs, as slots become free.
@@ -75,12 +76,13 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Ta
     constexpr int B_c = Memory::Config::B_c, stages = Memory::Config::stages;
     using KeyTile = typename Memory::KeyTile;
     for (int c = 0; c < Memory::Config::consumers; ++c)
-        tile::load(typename Memory::QueryTile{smem.Q[c]}, maps.Q, smem.Q_full[c], task.i + c * 64, task.head, task.batch);
+        tile::load(typename Memory::QueryTile{smem.Q[c]}, maps.Q, smem.Q_full[c], task.i + c * 64, task.head,
+                   task.batch);
     for (int t = 0; t < task.T_c; ++t) {
         const int slot = t % stages;
         // EXERCISE 10.1 A slot may take a new tile when the one of the round before has been read: when that phase of
-        // its empty barrier has ended. In round 0 there is nothing to wait for; the phase before the first one counts as
-        // ended. Which parity is that? The starter waits for the phase of this round, and for ever.
+        // its empty barrier has ended. In round 0 there is nothing to wait for; the phase before the first one counts
+        // as ended. Which parity is that? The starter waits for the phase of this round, and for ever.
         // STARTER const int parity = t / stages % 2;
         const int parity = t / stages % 2 ^ 1;  // of the round before; in round 0, of a phase that counts as ended
         // END 10.1
@@ -93,7 +95,8 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Ta
 
 /// A consumer, 128 threads: 64 queries against all keys that come.
 template <bool causal, class Memory, class Maps>
-__device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, const Task& task, int consumer) {
+__device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, const Task& task,
+                                        int consumer) {
     constexpr int B_c = Memory::Config::B_c, stages = Memory::Config::stages;
     using KeyTile = typename Memory::KeyTile;
     const typename Memory::QueryTile Q_smem{smem.Q[consumer]};
@@ -133,8 +136,8 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
     if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
     tile::store(Q_smem, O_reg, warp * 16);
     ptx::fence_proxy_async();
-    // EXERCISE 10.3 The 128 threads of this consumer meet; the others are elsewhere. Barrier 0 is the one of all threads,
-    // 15 more have numbers. The starter takes number 1 for every consumer, and so warps of two of them may meet.
+    // EXERCISE 10.3 The 128 threads of this consumer meet; the others are elsewhere. Barrier 0 is the one of all
+    // threads, 15 more have numbers. The starter takes number 1 for every consumer, and so warps of two may meet.
     // STARTER ptx::named_barrier_sync(1, warpgroup);
     ptx::named_barrier_sync(1 + consumer, warpgroup);
     // END 10.3
