@@ -19,10 +19,15 @@
 
 namespace flashladder::ptx {
 
-/// The last parameter of the functions here is never passed: on the emulator it tells reports the line of the call.
+/// The last parameter of the functions here is never passed: it tells reports of the emulator the line of the call, and
+/// those of waits that give up on a GPU.
 #ifdef __CUDACC__
 struct Where {
-    __device__ static constexpr Where current() { return {}; }
+    const char* file;
+    int line;
+    __device__ static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
 };
 #else
 using emulator::Where;

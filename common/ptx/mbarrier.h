@@ -4,6 +4,8 @@
 // once. So a producer that waits for empty buffers begins with parity 1.
 #pragma once
 
+#include <cstdio>
+
 #include "ptx/backend.h"
 
 namespace flashladder::ptx {
@@ -84,10 +86,23 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier& barrier, unsigned pari
 #endif
 }
 
-/// Asks until the phase with this parity has ended.
+/// Asks until the phase with this parity has ended. In a learner's file it gives up after some seconds, says so, and stops
+/// the kernel: what nobody ends would hang the GPU. (The emulator sees that at once.)
 __device__ __forceinline__ void barrier_wait(Barrier& barrier, unsigned parity, Where where = Where::current()) {
+#if defined(__CUDACC__) && defined(FLASHLADDER_UNFINISHED)
+    const long long start = clock64();
+    while (!barrier_try_wait(barrier, parity, where))
+        if (clock64() - start > 4'000'000'000) {
+            printf("%s:%d: block (%d, %d, %d), thread %d: waits for parity %u of the barrier at byte %u of shared memory, "
+                   "and that phase does not end\n",
+                   where.file, where.line, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, parity,
+                   shared_address(&barrier));
+            __trap();
+        }
+#else
     while (!barrier_try_wait(barrier, parity, where)) {
     }
+#endif
 }
 
 }  // namespace flashladder::ptx
