@@ -388,6 +388,34 @@ std::string variants_table(const nlohmann::json& r, const Arguments& arguments) 
                        counts_caption(counts, counted_problem));
 }
 
+/// The orders of tasks of rung 11, and the rungs below: speed, and bytes read from device memory.
+std::string orders_table(const nlohmann::json& r, const Arguments&) {
+    const auto short_name = [](const std::string& stage) {
+        return stage.find('/') == stage.npos ? "rung " + stage.substr(0, 2) : stage.substr(stage.find('/') + 1);
+    };
+    std::vector<std::string> header = {"d", "causal", "N"}, shapes;
+    std::map<std::string, std::vector<std::string>> lines;  // by shape: the cells of its line
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        const std::string shape = s.dump(), name = short_name(row.at("stage"));
+        if (std::ranges::find(header, name) == header.end()) header.push_back(name);
+        auto& cells = lines[shape];
+        if (cells.empty()) {
+            shapes.push_back(shape);
+            cells = {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no", s.at("n_q").dump()};
+        }
+        cells.push_back(fmt::format("{:.0f}, {:.0f} MB", row.at("tflops").get<double>(),
+                                    row.at("device_bytes").get<double>() / 1e6));
+    }
+    Table table(header);
+    for (const std::string& shape : shapes) table.add(lines.at(shape));
+    return fmt::format(
+        "{}\nTFLOP/s, and what one launch reads from device memory. 16384 tokens, heads = 2048 / d, bf16. {}, driver {}, "
+        "CUDA {}, commit {}, {}.\n",
+        table.markdown(), r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(),
+        r.at("cuda").get<std::string>(), r.at("commit").get<std::string>(), r.at("date").get<std::string>());
+}
+
 /// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.
 std::string profiler_table(const nlohmann::json& gpu, const Arguments& arguments) {
     const nlohmann::json emulated = results(arguments.at("emulator"));
@@ -505,6 +533,7 @@ const std::map<std::string, Generator> generators = {
     {"memory", {counts_file, memory_table}},
     {"variants", {timings_file, variants_table}},
     {"compare", {"docs/results/compare.json", compare_table}},
+    {"orders", {"docs/results/orders.json", orders_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
     {"operands", {"docs/results/operands.json", profiler_table}},

@@ -198,7 +198,57 @@ def pipeline():
     return svg(figure)
 
 
-PICTURES = {"memory.svg": memory, "fragments.svg": fragments, "swizzle.svg": swizzle, "pipeline.svg": pipeline}
+def gpu_timeline(rung, first_step, steps):
+    """Who did what when, on a GPU: the producer's loads, and the products and the rest of each consumer."""
+    run = json.loads((ROOT / f"docs/results/timeline-{rung}.json").read_text())
+    roles, shown = {}, {"S": [], "softmax": [], "PV": [], "load": []}
+    for warp, clock, what, line in run["events"]:
+        roles.setdefault(warp // 4, []).append((clock, what))
+    for role, events in roles.items():
+        if role == 0:
+            shown["load"] += [(role, clock, clock + 60) for clock, what in events if what == "load"]
+            continue
+        products, begin = [], None
+        for clock, what in events:
+            if what == "product":
+                begin = clock
+            elif what == "product done":
+                products.append((begin, clock))
+        for i, (begin, end) in enumerate(products):
+            shown["S" if i % 2 == 0 else "PV"].append((role, begin, end))
+            if i % 2 == 0 and i + 1 < len(products):
+                shown["softmax"].append((role, end, products[i + 1][0]))
+    starts = sorted(begin for role, begin, _ in shown["S"] if role == 1)
+    left, right = starts[first_step], starts[first_step + steps]
+    figure, axes = plt.subplots(figsize=(10, 2.6))
+    for what, color in {"S": COLORS[2], "softmax": COLORS[1], "PV": COLORS[3], "load": COLORS[0]}.items():
+        for role, begin, end in shown[what]:
+            begin, end = max(begin, left), min(end, right)
+            if begin >= end:
+                continue
+            axes.barh(role, end - begin, left=begin - left, height=0.8 if what != "load" else 0.6, color=color,
+                      edgecolor="white", linewidth=0.3)
+            if end - begin > (right - left) / 30:
+                axes.text((begin + end) / 2 - left, role, what.replace("PV", "P V"), ha="center", va="center", color="white", fontsize=7)
+    names = ["producer"] + [f"consumer {role - 1}" for role in sorted(roles) if role > 0]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, right - left)
+    axes.set_xlabel("clocks of the multiprocessor", fontsize=8)
+    axes.tick_params(labelsize=8)
+    return run, figure
+
+
+def specialization_gpu():
+    """Rung 10, steps in the middle of the first block."""
+    run, figure = gpu_timeline("10", 8, 4)
+    figure.text(0.02, -0.12, "Block 0 in the middle of its work, d 128, N 4096: products from their start to the end of the wait for "
+                "them, and the softmax between them;\nthe producer's loads as ticks. "
+                f"{run['gpu']}, commit {run['commit']}, {run['date']}.", fontsize=8, va="top", linespacing=1.4)
+    return svg(figure)
+
+
+PICTURES = {"specialization-gpu.svg": specialization_gpu, "memory.svg": memory, "fragments.svg": fragments, "swizzle.svg": swizzle, "pipeline.svg": pipeline}
 
 
 def main():

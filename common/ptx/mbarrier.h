@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "ptx/backend.h"
+#include "ptx/timeline.h"
 
 namespace flashladder::ptx {
 
@@ -41,6 +42,7 @@ __device__ __forceinline__ void barrier_invalidate(Barrier& barrier, Where where
 // Any thread; one of the arrivals that the phase expects.
 // Release: whoever has waited for the phase sees what this thread wrote before.
 __device__ __forceinline__ void barrier_arrive(Barrier& barrier, Where where = Where::current()) {
+    note(Moment::arrive, where);
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("mbarrier.arrive.shared::cta.b64 _, [%0];")
                  :
@@ -89,6 +91,7 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier& barrier, unsigned pari
 /// Asks until the phase with this parity has ended. In a learner's file it gives up after some seconds, says so, and stops
 /// the kernel: what nobody ends would hang the GPU. (The emulator sees that at once.)
 __device__ __forceinline__ void barrier_wait(Barrier& barrier, unsigned parity, Where where = Where::current()) {
+    note(Moment::wait, where);
 #if defined(__CUDACC__) && defined(FLASHLADDER_UNFINISHED)
     const long long start = clock64();
     while (!barrier_try_wait(barrier, parity, where))
@@ -103,6 +106,7 @@ __device__ __forceinline__ void barrier_wait(Barrier& barrier, unsigned parity, 
     while (!barrier_try_wait(barrier, parity, where)) {
     }
 #endif
+    note(Moment::waited, where);
 }
 
 }  // namespace flashladder::ptx

@@ -21,6 +21,7 @@ template <int rank>
 __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, Barrier& barrier, const int (&at)[rank],
                                          Where where = Where::current()) {
     static_assert(rank >= 1 && rank <= 5, "1 to 5 dimensions");
+    note(Moment::load, where);
 #ifdef __CUDACC__
     const std::uint32_t to = shared_address(tile), signal = shared_address(&barrier);
 #define FLASHLADDER_TMA_LOAD(dimensions, coordinates, ...)                                                          \
@@ -71,6 +72,7 @@ template <int rank>
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* tile, const int (&at)[rank],
                                           Where where = Where::current()) {
     static_assert(rank >= 1 && rank <= 5, "1 to 5 dimensions");
+    note(Moment::store, where);
 #ifdef __CUDACC__
     const std::uint32_t from = shared_address(tile);
     FLASHLADDER_TMA_STORE_OF_RANK("cp.async.bulk.tensor", "");

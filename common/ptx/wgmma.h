@@ -16,6 +16,7 @@
 
 #include "ptx/backend.h"
 #include "ptx/swizzle.h"
+#include "ptx/timeline.h"
 
 namespace flashladder::ptx {
 
@@ -69,6 +70,7 @@ __device__ __forceinline__ void pin([[maybe_unused]] T (&registers)[n]) {
 // All lanes of all four warps, before the first wgmma and whenever registers of D or A were touched since.
 // Orders these accesses before the wgmmas that follow. For shared memory written by threads: fence_proxy_async().
 __device__ __forceinline__ void wgmma_fence(Where where = Where::current()) {
+    note(Moment::product, where);
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("wgmma.fence.sync.aligned;") : : : "memory");
 #else
@@ -103,6 +105,7 @@ __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
 #else
     emulator::wgmma_wait(pending, where);
 #endif
+    note(Moment::product_done, where);
 }
 template <int pending, int n>
 __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::current()) {

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The orders in which rung 11 takes its tasks: how long each takes, and how many bytes it reads from device memory.
+
+    tools/block_orders.py --json docs/results/orders.json    the table in lesson 11
+
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/compare_torch.py does. Times are
+those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
+"""
+import argparse
+import csv
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from compare_torch import (Library, Shape, card_state, clocks_of, interleave, milliseconds, shape, stage_run,
+                           start_card_query)
+from ncu import commit, output_of
+
+import torch
+
+STAGES = ["09-warpgroup-mma", "10-warp-specialization",
+          *("11-persistent-grid/" + name for name in ("a block for each task", "fixed schedule", "head after head",
+                                                      "sections in L2", "all heads at once"))]
+SHAPES = [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 4096, 16384)]
+METRICS = {"device_bytes": "dram__bytes_read.sum", "l2_sectors": "lts__t_sectors_op_read.sum"}
+ROUNDS, LAUNCHES = 11, 3
+KERNELS = {"09": "warpgroup_flash", "10": "specialized_flash", "11": "persistent_flash"}
+
+
+def random_inputs(of):
+    make = lambda heads, n: torch.randn(of.batch, heads, n, of.head_dim, device="cuda", dtype=torch.bfloat16)
+    return make(of.heads, of.n_q), make(of.kv_heads, of.n_k), make(of.kv_heads, of.n_k)
+
+
+def runs_of(library, of):
+    """{stage: run(q, k, v)}"""
+    return {stage: stage_run(library, stage, of, "bf16") for stage in STAGES}
+
+
+def measure_times(library, of):
+    """{stage: median milliseconds}, launches of all stages taking turns on inputs that take turns."""
+    runs, inputs = runs_of(library, of), [random_inputs(of) for _ in range(3)]
+    O = torch.empty_like(inputs[0][0])
+
+    def launch(stage):
+        return milliseconds(lambda: [runs[stage](*inputs[i % 3], O=O) for i in range(LAUNCHES)]) / LAUNCHES
+    for stage in runs:
+        launch(stage)
+    return {stage: statistics.median(ms) for stage, ms in interleave(list(runs), launch, ROUNDS).items()}
+
+
+def launch_for_profiler(library):
+    """Two launches of each stage on each shape: the second finds L2 as another launch leaves it."""
+    for of in SHAPES:
+        inputs = random_inputs(of)
+        for stage, run in runs_of(library, of).items():
+            run(*inputs)
+            run(*inputs)
+    torch.cuda.synchronize()
+
+
+def profiled(arguments):
+    """The launches above, one row each."""
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name", "regex:_flash",
+                          "--metrics", ",".join(METRICS.values()), sys.executable, __file__, "--library",
+                          arguments.library, "--launch"], capture_output=True, text=True)
+    lines = [line for line in ncu.stdout.splitlines() if line.startswith('"')]
+    if ncu.returncode != 0 or not lines:
+        sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
+    units, *launches = csv.DictReader(lines)
+    return launches, units
+
+
+def number(row, metric, units):
+    scale = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 1}[units[metric]]
+    return round(float(row[metric].replace(",", "")) * scale)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--launch", action="store_true", help="only launch: what the profiler looks at")
+    arguments = parser.parse_args()
+    library = Library(os.path.abspath(arguments.library))
+    if arguments.launch:
+        return launch_for_profiler(library)
+    rows, cards = [], []
+    for of in SHAPES:
+        query = start_card_query()
+        times = measure_times(library, of)
+        cards.append(card_state(query.communicate()[0]) if query else {})
+        rows += [{"stage": stage, "dtype": "bf16", "shape": dataclasses.asdict(of), "ms": ms,
+                  "tflops": of.flops() / ms / 1e9} for stage, ms in times.items()]
+    launches, units = profiled(arguments)
+    if len(launches) != 2 * len(rows):
+        sys.exit(f"the profiler saw {len(launches)} launches instead of {2 * len(rows)}")
+    for row, launch in zip(rows, launches[1::2]):
+        if KERNELS[row["stage"][:2]] not in launch["Kernel Name"]:
+            sys.exit(f"the profiler saw {launch['Kernel Name']} instead of {row['stage']}")
+        row |= {name: number(launch, metric, units) for name, metric in METRICS.items()}
+    driver = "--query-gpu=driver_version"
+    result = {"gpu": torch.cuda.get_device_name(), "driver": output_of(["nvidia-smi", driver, "--format=csv,noheader"]),
+              "cuda": torch.version.cuda, "commit": commit(), "clocks": clocks_of(cards),
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": rows}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    for row in rows:
+        of = Shape(**row["shape"])
+        print(f"{str(of):40} {row['stage']:45} {row['ms']:8.3f} ms {row['tflops']:6.0f} TFLOP/s "
+              f"{row['device_bytes'] / 1e6:8.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
