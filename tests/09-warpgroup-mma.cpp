@@ -202,7 +202,7 @@ TEST_CASE("counted: wgmma alone multiplies, from shared memory, with no conflict
             CHECK(total.shared_of(Access::wgmma_operand).requested_bytes == operands);
             CHECK(total.shared_of(Access::wgmma_operand).wavefronts == operands / 128);
             CHECK(total.all_shared().conflicts == 0);
-            CHECK(total.shared_of(Access::read).requested_bytes == 0);  // no ldmatrix
+            CHECK(total.shared_of(Access::read).requested_bytes == 0);                   // no ldmatrix
             CHECK(total.shared_of(Access::write).requested_bytes == T_r * B_r * d * 2);  // O
             CHECK(total.barriers == T_r * (2 * T_c + 2));
         }

@@ -45,8 +45,8 @@ Attended attend(const Floats& S, const Bits16& V, bool in_pieces, int N) {
     const DeviceArray<float> S_device(S), O(std::size_t(2) * rows * d), lse(Floats(std::size_t(2) * rows, -1)),
         lanes(8 * rows);
     const DeviceArray<std::uint16_t> V_device(V);
-    launch_kernel(attend_kernel<T, rows, keys, d, by_lanes>, {1, 2 * warp, keys * d * 2}, S_device.data(), V_device.data(),
-                  int(V.size() / (keys * d)), in_pieces, N, O.data(), lse.data(), lanes.data());
+    launch_kernel(attend_kernel<T, rows, keys, d, by_lanes>, {1, 2 * warp, keys * d * 2}, S_device.data(),
+                  V_device.data(), int(V.size() / (keys * d)), in_pieces, N, O.data(), lse.data(), lanes.data());
     return {O.download(), lse.download(), lanes.download()};
 }
 

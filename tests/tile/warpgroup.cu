@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(threads)
                     const float* C, bool together, float* transposed, float* plain) {
     using All = Tiles<T, keys, d>;
     T* memory = dynamic_shared<T>();
-    for (int w = 0; w < warpgroups; ++w) write(typename All::A{memory + w * All::A::elements}, A + w * All::A::elements);
+    for (int w = 0; w < warpgroups; ++w)
+        write(typename All::A{memory + w * All::A::elements}, A + w * All::A::elements);
     const typename All::A A_smem{memory + threadIdx.x / 128 * All::A::elements};
     const typename All::B B_t_smem{memory + warpgroups * All::A::elements}, B_smem{B_t_smem.data + All::B::elements};
     write(B_t_smem, B_t), write(B_smem, B);
@@ -70,7 +71,8 @@ __global__ void describe_kernel(unsigned address, std::uint64_t* columns, std::u
                                 std::uint64_t* rows, std::uint64_t* rows_09) {
     auto* memory = dynamic_shared<unsigned char>();
     memory += address - ptx::shared_address(memory);
-    const tile::SharedTile<__half, tile_rows, tile_columns, tile::Swizzled<128>> tile{reinterpret_cast<__half*>(memory)};
+    const tile::SharedTile<__half, tile_rows, tile_columns, tile::Swizzled<128>> tile{
+        reinterpret_cast<__half*>(memory)};
     for (int i = 0; i < tile_columns / 16; ++i) {
         columns[i] = tile::columns_of(tile, 16 * i).bits;
         columns_09[i] = rung_09::columns_of(tile, 16 * i).bits;
@@ -91,10 +93,10 @@ bool has_warpgroups() {
 }
 
 std::vector<WarpgroupCase> warpgroup_cases() {
-    return {warpgroup_case<__nv_bfloat16, 64, 64>(),   warpgroup_case<__half, 64, 128>(),
-            warpgroup_case<__half, 128, 64>(),         warpgroup_case<__nv_bfloat16, 128, 128>(),
-            warpgroup_case<__nv_bfloat16, 176, 64>(),  warpgroup_case<__half, 176, 128>(),
-            warpgroup_case<__half, 192, 64>(),         warpgroup_case<__nv_bfloat16, 192, 128>()};
+    return {warpgroup_case<__nv_bfloat16, 64, 64>(),  warpgroup_case<__half, 64, 128>(),
+            warpgroup_case<__half, 128, 64>(),        warpgroup_case<__nv_bfloat16, 128, 128>(),
+            warpgroup_case<__nv_bfloat16, 176, 64>(), warpgroup_case<__half, 176, 128>(),
+            warpgroup_case<__half, 192, 64>(),        warpgroup_case<__nv_bfloat16, 192, 128>()};
 }
 
 Descriptors describe_tile(unsigned address) {
