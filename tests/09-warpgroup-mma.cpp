@@ -1,4 +1,244 @@
 // Rung 09. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+/// What the stage and its variants differ in. "" is the stage itself, whose tiles depend on d.
+struct Tiles {
+    std::string variant;
+    int warpgroups, keys, stages;
+};
+std::vector<Tiles> all_tiles(int d) {
+    return {{"", 1, d == 64 ? 128 : 64, 1},
+            {"64 keys, 2 stages", 1, 64, 2},
+            {"128 keys", 1, 128, 1},
+            {"128 keys, 2 stages", 1, 128, 2},
+            {"176 keys", 1, 176, 1},
+            {"2 warpgroups, 64 keys", 2, 64, 1},
+            {"2 warpgroups, 128 keys, 2 stages", 2, 128, 2},
+            {"3 warpgroups, 128 keys, 2 stages", 3, 128, 2}};
+}
+const Stage& stage_with(const Tiles& tiles) {
+    return tiles.variant.empty() ? stage_under_test() : find_stage("09-warpgroup-mma/" + tiles.variant);
+}
+
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. Registers that are read too early
+/// make wrong results on a GPU; the emulator may stop the kernel, and says who has read what.
+std::string fault(const Stage& stage, const Inputs& in) {
+    try {
+        const Comparison result = check(stage, in, Judge::both_rules, true);
+        return result.passed ? "" : result.describe(in.shape);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+/// Makes all columns of a tensor the same as those `period` before.
+void repeat_columns(std::vector<float>& tensor, int d, int period) {
+    for (std::size_t at = 0; at < tensor.size(); ++at)
+        if (int(at % d) >= period) tensor[at] = tensor[at - period];
+}
+
+/// Makes all rows of V the same, and its panels of 64 columns too: wherever a product finds them, P V is that row. Only
+/// with whole tiles, since rows past the end are 0.
+void make_values_alike(Inputs& in) {
+    const std::size_t d = std::size_t(in.shape.head_dim);
+    for (std::size_t at = d; at < in.V.size(); ++at) in.V[at] = in.V[at - d];
+    repeat_columns(in.V, in.shape.head_dim, 64);
+}
+
+TEST_CASE("EXERCISE 9.1: a product is waited for before its sums are read") {
+    // All slices of 16 columns are the same, and all values: it does not matter which of them a descriptor names.
+    std::uint64_t seed = test_seed();
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : all_tiles(d))
+            for (const int n_k : {tiles.keys, 3 * tiles.keys}) {
+                Inputs in = make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++);
+                for (auto* tensor : {&in.Q, &in.K}) repeat_columns(*tensor, d, 16);
+                make_values_alike(in);
+                const std::string wrong = fault(stage_with(tiles), in);
+                CHECK_MESSAGE(wrong.empty(), "'", tiles.variant, "', d ", d, ", N_k ", n_k, ": ", wrong);
+            }
+}
+
+TEST_CASE("EXERCISE 9.2: the 16 columns of a step, in every panel") {
+    // Only one slice of Q is not 0, and all of K: the scores are those of that slice, and of no other.
+    for (const int d : {64, 128})
+        for (int slice = -1; slice < d / 16; ++slice) {  // -1: all of them
+            Inputs in = make_inputs(shape_of(2, 70, 2 * all_tiles(d)[0].keys, d), Values::normal, test_seed());
+            for (std::size_t at = 0; slice >= 0 && at < in.Q.size(); ++at)
+                if (int(at % d) / 16 != slice) in.Q[at] = 0;
+            make_values_alike(in);
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "columns ", std::max(slice, 0) * 16, " on: ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 9.3: the 16 rows of a step, through all panels") {
+    std::uint64_t seed = test_seed();
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : all_tiles(d))
+            for (const int n_k : {1, 100, 400}) {
+                const Inputs in = make_inputs(shape_of(2, 70, n_k, d), Values::normal, seed++);
+                const std::string wrong = fault(stage_with(tiles), in);
+                CHECK_MESSAGE(wrong.empty(), "'", tiles.variant, "', d ", d, ", N_k ", n_k, ": ", wrong);
+            }
+}
+
+TEST_CASE("a product has what it reads until it ends, and then somebody reads it: the stage and its variants") {
+    std::uint64_t seed = test_seed();
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : all_tiles(d))
+            for (const int n_k : {1, 100, 200, 600}) {
+                const Inputs in = make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++);
+                const std::string wrong = fault(stage_with(tiles), in);
+                CHECK_MESSAGE(wrong.empty(), "'", tiles.variant, "', d ", d, ", N_k ", n_k, ": ", wrong);
+            }
+}
+
+TEST_CASE("queries that see nothing: O is 0, and Q_i has come before O takes its place") {
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : {all_tiles(d)[0], all_tiles(d)[7]})
+            for (int times = 0; times < 8; ++times) {
+                // Variants know no causal mask, so theirs are queries with one key.
+                Inputs in = make_inputs(shape_of(4, 65, 1, d), Values::normal, test_seed() + times);
+                in.shape.causal = tiles.variant.empty();
+                const std::string wrong = fault(stage_with(tiles), in);
+                CHECK_MESSAGE(wrong.empty(), "'", tiles.variant, "': ", wrong);
+            }
+}
+
+TEST_CASE("warpgroups and stages change no bit of the result: only the keys of a tile do") {
+    for (const int d : {64, 128}) {
+        const Inputs in = make_inputs(shape_of(2, 150, 333, d), Values::growing_maximum, test_seed());
+        for (const int keys : {64, 128}) {
+            const Outputs* first = nullptr;
+            std::vector<Outputs> found;
+            found.reserve(8);
+            for (const Tiles& tiles : all_tiles(d)) {
+                if (tiles.keys != keys) continue;
+                found.push_back(run(stage_with(tiles), in, true));
+                if (!first) first = &found.front();
+                CHECK_MESSAGE(found.back().O == first->O, "'", tiles.variant, "', d ", d);
+                CHECK_MESSAGE(found.back().lse == first->lse, "'", tiles.variant, "', d ", d);
+            }
+            CHECK(found.size() >= 2);
+        }
+    }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const int d : {64, 128}) {
+        const int keys = all_tiles(d)[0].keys;  // of a tile, all of which the product meets
+        Inputs in = make_inputs(shape_of(1, 300, 300, d), Values::normal, test_seed());
+        in.shape.causal = true;
+        const Outputs expected = run(stage_under_test(), in, true);
+        for (auto* tensor : {&in.K, &in.V})
+            std::fill(tensor->begin() + keys * d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = run(stage_under_test(), in, true);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + keys * d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + keys, expected.lse.begin()));
+        CHECK(std::isnan(found.O[keys * d]));  // the next block of queries does see them
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("counted: tiles come and go by TMA, and no block behind the diagonal is asked for") {
+    using emulator::Access;
+    for (const auto& [n_q, n_k] : {std::pair(300, 300), {512, 512}, {100, 400}, {400, 100}, {192, 128}})
+        for (const int d : {64, 128}) {
+            Inputs in = make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed());
+            in.shape.causal = true;
+            const int B_c = all_tiles(d)[0].keys;
+            int keys = 0;  // that blocks of queries ask for, together
+            for (int i = 0; i < n_q; i += 64) {
+                const int seen = std::clamp(i + 64 + n_k - n_q, 0, n_k);
+                keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
+            }
+            const StageCounts counts = count_stage(stage_under_test(), in);
+            const auto total = counts.work.total();
+            CAPTURE(to_string(in.shape));
+            CHECK(counts.tensors.at("K").read.requested_bytes == std::uint64_t(keys) * d * 2);
+            CHECK(counts.tensors.at("V").read.requested_bytes == std::uint64_t(keys) * d * 2);
+            CHECK(total.global_of(Access::tma_load).requested_bytes == std::uint64_t(n_q + 2 * keys) * d * 2);
+            CHECK(total.global_of(Access::tma_store).requested_bytes == std::uint64_t(n_q) * d * 2);
+            CHECK(total.all_global().requested_bytes == std::uint64_t(2 * n_q + 2 * keys) * d * 2);
+        }
+}
+
+TEST_CASE("counted: wgmma alone multiplies, from shared memory, with no conflicts; two barriers a step") {
+    using emulator::Access;
+    const int n_q = 200, n_k = 333;
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : all_tiles(d)) {
+            const auto work =
+                count_stage(stage_with(tiles), make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed())).work;
+            const auto total = work.total();
+            CAPTURE(tiles.variant);
+            CAPTURE(d);
+            const int B_r = 64 * tiles.warpgroups;
+            const std::uint64_t T_r = (n_q + B_r - 1) / B_r, T_c = (n_k + tiles.keys - 1) / tiles.keys;
+            const std::uint64_t steps = T_r * tiles.warpgroups * T_c;
+            // A product is 64 x keys x 16 or 64 x d x 16; there is none for the row sums.
+            CHECK(total.matrix_instructions == steps * (d + tiles.keys) / 16);
+            CHECK(total.matrix_flops == steps * 4 * 64 * tiles.keys * d);
+            // Q_i and K_j for S, V_j for O; P is in registers. A wavefront is 128 bytes.
+            const std::uint64_t operands = steps * (64 + 2 * tiles.keys) * d * 2;
+            CHECK(total.shared_of(Access::wgmma_operand).requested_bytes == operands);
+            CHECK(total.shared_of(Access::wgmma_operand).wavefronts == operands / 128);
+            CHECK(total.all_shared().conflicts == 0);
+            CHECK(total.shared_of(Access::read).requested_bytes == 0);                   // no ldmatrix
+            CHECK(total.shared_of(Access::write).requested_bytes == T_r * B_r * d * 2);  // O
+            CHECK(total.barriers == T_r * (2 * T_c + 2));
+        }
+}
+
+TEST_CASE("counted: shared memory is Q_i, the slots and their barriers; all but V's last slot may be under way") {
+    for (const int d : {64, 128})
+        for (const Tiles& tiles : all_tiles(d)) {
+            const auto work =
+                count_stage(stage_with(tiles), make_inputs(shape_of(2, 50, 900, d), Values::normal, test_seed())).work;
+            const auto& launch = work.launches.at(0);
+            CAPTURE(tiles.variant);
+            CAPTURE(d);
+            const std::size_t Q_bytes = 64 * tiles.warpgroups * d * 2, tile_bytes = tiles.keys * d * 2;
+            const std::size_t bytes = Q_bytes + 2 * tiles.stages * tile_bytes + 8 * (1 + 2 * tiles.stages);
+            CHECK(launch.dynamic_shared_bytes == (bytes + 1023) / 1024 * 1024);  // a multiple of what it is aligned to
+            CHECK(launch.dynamic_shared_bytes <= 227 * 1024);
+            CHECK(launch.most_bytes_in_flight <= Q_bytes + (2 * tiles.stages - 1) * tile_bytes);
+            CHECK(launch.most_bytes_in_flight > 0);  // how many depends on the order that was drawn
+        }
+}
+
+TEST_CASE("counted: four blocks of the stage fit on a multiprocessor") {
+    for (const int d : {64, 128}) {
+        const auto work =
+            count_stage(stage_under_test(), make_inputs(shape_of(1, 64, 128, d), Values::normal, test_seed())).work;
+        const auto& launch = work.launches.at(0);
+        CHECK(launch.block.x == 128);
+        CHECK(4 * (launch.dynamic_shared_bytes + 1024) <= 228 * 1024);  // each block has 1 KB more for the system
+    }
+}
+#endif
+
+TEST_CASE("needs no memory beyond inputs and outputs") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+}
+
+}  // namespace
+}  // namespace flashladder

@@ -37,17 +37,34 @@ struct Shared {
     ptx::Barrier Q_full, K_full[Config::stages], V_full[Config::stages];
 };
 
+/// The elements of an accumulator in the order of wgmma's registers, which is that of mma.m16n8k16: a warp has 16 rows.
+template <int columns>
+__device__ __forceinline__ auto registers(tile::Accumulator<16, columns>& C) -> float (&)[columns / 2] {
+    return reinterpret_cast<float(&)[columns / 2]>(C.fragment);
+}
+
+/// Until the products are done that this warpgroup has begun, C among them: C may be read then, and what they read may
+/// be overwritten. By a warpgroup.
+template <int columns>
+__device__ __forceinline__ void wait(tile::Accumulator<16, columns>& C) {
+    // EXERCISE 9.1 How many groups of products may still be under way when C is read, if C's own is the youngest? The
+    // starter lets one be, and reads C too early.
+    // STARTER ptx::wgmma_wait<1>(registers(C));
+    ptx::wgmma_wait<0>(registers(C));
+    // END 9.1
+}
+
 // A tile lies in panels of 64 columns, 128 bytes a row; eight rows, 1024 bytes, are what the swizzle repeats after.
 constexpr unsigned row_bytes = 128, group_bytes = 8 * row_bytes;
 
 /// The 16 columns from `column` on of a tile, all rows: an operand whose index k runs along the rows, as in Q K^T.
 template <class Tile>
 __device__ __forceinline__ ptx::Descriptor columns_of(const Tile& tile, int column) {
-    // EXERCISE 9.1 Where do these columns begin: in which panel, and how many bytes into its rows? The starter looks for
+    // EXERCISE 9.2 Where do these columns begin: in which panel, and how many bytes into its rows? The starter looks for
     // all of them in the first panel's first 16 columns.
     // STARTER const unsigned begin = 0;
     const unsigned begin = column / 64 * Tile::rows * row_bytes + column % 64 * sizeof(typename Tile::Element);
-    // END 9.1
+    // END 9.2
     // 16 columns are two chunks side by side: the first distance is not looked at. Eight rows further: group_bytes.
     return ptx::matrix_descriptor(tile.data, 16, group_bytes, ptx::Swizzle::bytes_128) + begin;
 }
@@ -55,18 +72,12 @@ __device__ __forceinline__ ptx::Descriptor columns_of(const Tile& tile, int colu
 /// The 16 rows from `row` on of a tile, all columns: an operand whose index k runs from row to row, as in P V.
 template <class Tile>
 __device__ __forceinline__ ptx::Descriptor rows_of(const Tile& tile, int row) {
-    // EXERCISE 9.2 n runs along a row here, through 64 columns of a panel and then to the next panel; k goes on by eight
+    // EXERCISE 9.3 n runs along a row here, through 64 columns of a panel and then to the next panel; k goes on by eight
     // rows. How far is it from panel to panel? The starter takes the next panel for the next eight rows.
     // STARTER constexpr unsigned panel_bytes = group_bytes;
     constexpr unsigned panel_bytes = Tile::rows * row_bytes;
-    // END 9.2
+    // END 9.3
     return ptx::matrix_descriptor(tile.data, panel_bytes, group_bytes, ptx::Swizzle::bytes_128) + row * row_bytes;
-}
-
-/// The elements of an accumulator in the order of wgmma's registers, which is that of mma.m16n8k16: a warp has 16 rows.
-template <int columns>
-__device__ __forceinline__ auto registers(tile::Accumulator<16, columns>& C) -> float (&)[columns / 2] {
-    return reinterpret_cast<float(&)[columns / 2]>(C.fragment);
 }
 
 /// Begins S = Q K^T, (64, B_c), with both operands in shared memory. By a warpgroup.
@@ -145,10 +156,7 @@ __global__ void __launch_bounds__(Config::threads)
         ask_for_V(t + stages - 1);
         tile::Accumulator<16, B_c> S_reg;
         begin_multiply_transposed(S_reg, Q_smem, K_smem);
-        // EXERCISE 9.3 S is needed, and the slot of K_t. The starter waits until all products but the last are done.
-        // STARTER ptx::wgmma_wait<1>(registers(S_reg));
-        ptx::wgmma_wait<0>(registers(S_reg));
-        // END 9.3
+        wait(S_reg);
         ptx::barrier_wait(smem.V_full[slot], parity);
         __syncthreads();  // nobody reads K_t any more
         ask_for_K(t + stages);
@@ -159,7 +167,7 @@ __global__ void __launch_bounds__(Config::threads)
         softmax.add(S_reg);
         auto P_reg = tile::to_operand<Element>(S_reg);
         begin_multiply(O_reg, P_reg, V_smem);
-        ptx::wgmma_wait<0>(registers(O_reg));
+        wait(O_reg);
     }
 
     const auto lse_rows = softmax.finish(O_reg);

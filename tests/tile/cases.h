@@ -93,6 +93,30 @@ struct ProductCase {
 };
 std::vector<ProductCase> product_cases();
 
+// warpgroup.cu
+/// Whether the device has them: sm_90 alone.
+bool has_warpgroups();
+
+struct WarpgroupProducts {
+    Floats transposed, plain;  // (128, keys), (128, d)
+};
+struct WarpgroupCase {
+    Element element;
+    int keys, d;
+    /// A B_t^T and C + P B by two warpgroups, 64 rows each. A is (128, d), B_t and B are (keys, d), P is (128, keys), C
+    /// is (128, d). Together: the second product is begun before the first one is waited for.
+    WarpgroupProducts (*multiply)(const Bits16& A, const Bits16& B_t, const Bits16& P, const Bits16& B, const Floats& C,
+                                  bool together);
+};
+std::vector<WarpgroupCase> warpgroup_cases();
+
+/// The descriptors of a (64, 128) tile at this address of shared memory: of all columns and rows, 16 by 16, as
+/// common/tile and as rung 09 make them.
+struct Descriptors {
+    std::vector<std::uint64_t> columns, columns_09, rows, rows_09;
+};
+Descriptors describe_tile(unsigned address);
+
 // softmax.cu
 struct Attended {
     Floats O, lse;  // (2 rows, d), (2 rows): two warps
@@ -101,6 +125,7 @@ struct Attended {
 struct SoftmaxCase {
     Element element;
     int rows, keys, d;
+    bool sums_by_lanes;  // SumsByLanes, which adds P before it is rounded; else SumsByTensorCore
     /// softmax(S) V, `keys` columns of S at a time; S is in base 2. In pieces: with a maximum that comes from outside.
     /// LSE is stored for the first N rows; the others stay -1.
     Attended (*attend)(const Floats& S, const Bits16& V, bool in_pieces, int N);

@@ -58,6 +58,17 @@ __device__ void write(std::uint16_t* matrix, const tile::Operand<Element, rows, 
                 }
 }
 
+template <class Element, int rows, int columns>
+__device__ void read(tile::Operand<Element, rows, columns>& A, const std::uint16_t* matrix) {
+    for (int r = 0; r < rows / 16; ++r)
+        for (int c = 0; c < columns / 16; ++c)
+            for (int i = 0; i < 4; ++i) {
+                const int row = 16 * r + group() + (i & 1 ? 8 : 0), column = 16 * c + 2 * member() + (i & 2 ? 8 : 0);
+                const std::uint16_t* pair = matrix + row * columns + column;
+                A.fragment[r][c][i] = pair[0] | std::uint32_t(pair[1]) << 16;
+            }
+}
+
 /// By all threads of the block.
 template <class Tile>
 __device__ void write(const Tile& tile, const std::uint16_t* matrix) {

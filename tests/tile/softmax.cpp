@@ -80,7 +80,8 @@ void check(const SoftmaxCase& c, bool whole, double error) {
             const Bits16 V = whole_elements(random, c.element, std::size_t(blocks) * c.keys * c.d);  // up to 9
             const Attended found = c.attend(S, V, in_pieces, N);
             for (int row = 0; row < 2 * c.rows; ++row) {
-                INFO(c.rows, " rows, ", c.keys, " keys, d ", c.d, ", in pieces ", in_pieces, ", row ", row);
+                INFO(c.rows, " rows, ", c.keys, " keys, d ", c.d, ", by lanes ", c.sums_by_lanes, ", in pieces ",
+                     in_pieces, ", row ", row);
                 const Row expected = softmax(&S[std::size_t(row) * blocks * c.keys], V, c);
                 if (row >= N)
                     REQUIRE(found.lse[row] == -1);

@@ -3,6 +3,7 @@
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
+#include "tile/warpgroup.h"
 
 #ifndef ELEMENT
 #define ELEMENT __nv_bfloat16
@@ -83,5 +84,14 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
 #endif
 #if USED(8)
     store(A_smem, O, 0);
+#endif
+#if USED(9)
+    begin_multiply_transposed(S, SharedTile<ELEMENT, A_ROWS, DEPTH, Swizzled<BYTES>>{}, B_smem);
+    wait<0>(S);
+#endif
+#if USED(10)
+    Operand<OPERAND_ELEMENT, 16, P_COLUMNS> weights{};
+    begin_multiply(O, weights, B_smem);
+    wait<0>(O);
 #endif
 }
