@@ -18,6 +18,7 @@ struct TensorMap {
     static_assert(std::is_same_v<typename Tile::Layout, SwizzledFor<Tile::columns>>,
                   "TMA fills tiles that are swizzled: SwizzledFor<columns>");
     static_assert(Tile::rows <= 256, "a box of TMA has at most 256 rows");
+    static_assert(Tile::rows % 8 == 0, "the pattern of a swizzle has 8 rows, and each panel begins with a new one");
     CUtensorMap map;
 };
 
