@@ -57,7 +57,7 @@ TEST_CASE("EXERCISE 8.1: the distances from row to row, head to head, batch to b
         AttentionShape shape = shape_of(4, 150, 100, 64);
         shape.batch = 2, shape.kv_heads = 2;
         const std::string wrong = fault(make_inputs(shape, Values::normal, test_seed()), layout);
-        CHECK_MESSAGE(wrong.empty(), to_string(layout), ": ", wrong);
+        CHECK_MESSAGE(wrong.empty(), std::string(to_string(layout)), ": ", wrong);
     }
 }
 
@@ -117,8 +117,8 @@ TEST_CASE("how the tensors lie does not change a bit of the result") {
         const Outputs expected = outcome(in);
         for (const Layout layout : {Layout::sequence_first, Layout::padded}) {
             const Outputs found = outcome(in, layout);
-            CHECK_MESSAGE(found.O == expected.O, to_string(layout), ", d ", d);
-            CHECK_MESSAGE(found.lse == expected.lse, to_string(layout), ", d ", d);
+            CHECK_MESSAGE(found.O == expected.O, std::string(to_string(layout)), ", d ", d);
+            CHECK_MESSAGE(found.lse == expected.lse, std::string(to_string(layout)), ", d ", d);
         }
     }
 }

@@ -151,10 +151,11 @@ TEST_CASE("counts: a copy from behind the end of memory is an error, and no more
     const auto map = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data()), {64, 1 << 20}, {128},
                                                 {columns, rows}, ptx::Swizzle::bytes_128);
     for (const int row : {60, 500, 500'000})
-        CHECK_THROWS_AS(emulator::count_work([&] {
-                            launch_kernel(load_and_store, {1, 32, shared_bytes}, map, map, row, run.data(), sums.data());
-                        }),
-                        CudaError);
+        CHECK_THROWS_AS(
+            emulator::count_work([&] {
+                launch_kernel(load_and_store, {1, 32, shared_bytes}, map, map, row, run.data(), sums.data());
+            }),
+            CudaError);
 }
 
 __global__ void multiply(float* y) {

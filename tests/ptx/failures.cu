@@ -307,8 +307,7 @@ TEST_CASE("TMA reads what was stored without a fence, if the emulator is told no
                                                 ptx::Swizzle::bytes_128);
     const DeviceArray<int> lines(3);
     emulator::settings().proxy_fences = false;
-    CHECK_NOTHROW(
-        launch_kernel(misuse_tma, {1, 64, shared_bytes}, map, map, TmaMisuse::no_proxy_fence, lines.data()));
+    CHECK_NOTHROW(launch_kernel(misuse_tma, {1, 64, shared_bytes}, map, map, TmaMisuse::no_proxy_fence, lines.data()));
     emulator::settings().proxy_fences = true;
     CHECK(x.download() == std::vector<std::uint16_t>(64 * 64, 0));
 }

@@ -51,8 +51,9 @@ void for_each(const std::function<void(const GlobalCase&, const Tensor&, const T
                 const TileAt first{piece.first, turn % heads, turn % batches},
                     second{piece.second, (turn + 1) % heads, (turn + 1) % batches};
                 ++turn;
-                INFO(name, ", n ", piece.n, ", tile of ", c.rows, " x ", c.columns, ", swizzle ", c.swizzle, ", from row ",
-                     first.row, " of head ", first.head, " of batch ", first.batch, ", then row ", second.row);
+                INFO(name, ", n ", piece.n, ", tile of ", c.rows, " x ", c.columns, ", swizzle ", c.swizzle,
+                     ", from row ", first.row, " of head ", first.head, " of batch ", first.batch, ", then row ",
+                     second.row);
                 visit(c, tensor, first, second);
             }
 }

@@ -52,8 +52,8 @@ tile::TensorMap<Tile> map_of(const std::uint16_t* memory, const Tensor& t) {
 template <class Tile>
 Bits16 load(const Bits16& memory, const Tensor& tensor, const TileAt& first, const TileAt& second) {
     const DeviceArray<std::uint16_t> memory_device(memory), result(2 * (Tile::elements + guard));
-    launch_kernel(load_kernel<Tile>, {1, threads, (Tile::elements + guard) * 2}, map_of<Tile>(memory_device.data(), tensor),
-                  first, second, result.data());
+    launch_kernel(load_kernel<Tile>, {1, threads, (Tile::elements + guard) * 2},
+                  map_of<Tile>(memory_device.data(), tensor), first, second, result.data());
     return result.download();
 }
 
