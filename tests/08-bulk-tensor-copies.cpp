@@ -1,4 +1,248 @@
 // Rung 08. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+constexpr int B_r = 128, B_c = 64, stages = 2;
+
+/// Runs the stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has
+/// come makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for
+/// what.
+std::string fault(const Inputs& in, Layout layout = Layout::heads_first) {
+    try {
+        const Comparison result = check(stage_under_test(), in, Judge::both_rules, true, layout);
+        return result.passed ? "" : result.describe(in.shape);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+/// What the stage makes of the inputs; NaN, and a failed check, where it ends with an error.
+Outputs outcome(const Inputs& in, Layout layout = Layout::heads_first) {
+    try {
+        return run(stage_under_test(), in, true, layout);
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        return {std::vector<float>(in.shape.q_elements(), nan), std::vector<float>(in.shape.lse_elements(), nan)};
+    }
+}
+
+/// For exercises before 8.4: the emulator does not ask for the fence that 8.4 is about. A GPU mostly does without.
+struct WithoutProxyFences {
+#ifndef FLASHLADDER_GPU
+    WithoutProxyFences() { emulator::settings().proxy_fences = false; }
+    ~WithoutProxyFences() { emulator::settings().proxy_fences = true; }
+#endif
+};
+
+TEST_CASE("EXERCISE 8.1: the distances from row to row, head to head, batch to batch") {
+    // One panel and one round of the slots: neither the bytes of 8.2 nor the parity of 8.3 matter.
+    const WithoutProxyFences later;
+    for (const Layout layout : {Layout::heads_first, Layout::sequence_first, Layout::padded}) {
+        AttentionShape shape = shape_of(4, 150, 100, 64);
+        shape.batch = 2, shape.kv_heads = 2;
+        const std::string wrong = fault(make_inputs(shape, Values::normal, test_seed()), layout);
+        CHECK_MESSAGE(wrong.empty(), std::string(to_string(layout)), ": ", wrong);
+    }
+}
+
+TEST_CASE("EXERCISE 8.2: the bytes that will come") {
+    // Two panels, but one round of the slots. Bytes may come late or soon: the order of events is drawn many times.
+    const WithoutProxyFences later;
+    for (int times = 0; times < 8; ++times)
+        for (const int n_k : {1, 64, 100, 128}) {
+            const Inputs in = make_inputs(shape_of(2, 50, n_k, 128), Values::normal, test_seed() + times);
+            const std::string wrong = fault(in);
+            CHECK_MESSAGE(wrong.empty(), "N_k ", n_k, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 8.3: the parity of the phase that is waited for") {
+    const WithoutProxyFences later;
+    for (const int tiles : {stages + 1, 2 * stages + 1, 4 * stages})
+        for (const int d : {64, 128}) {
+            const Inputs in = make_inputs(shape_of(2, 50, tiles * B_c - 3, d), Values::normal, test_seed());
+            const std::string wrong = fault(in);
+            CHECK_MESSAGE(wrong.empty(), tiles, " tiles, d ", d, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 8.4: what threads have stored is fenced before TMA reads it") {
+    for (const int d : {64, 128}) {
+        const std::string wrong = fault(make_inputs(shape_of(2, 150, 100, d), Values::normal, test_seed()));
+        CHECK_MESSAGE(wrong.empty(), "d ", d, ": ", wrong);
+    }
+}
+
+TEST_CASE("a tile has come before it is read, and stays until it has been") {
+    std::uint64_t seed = test_seed();
+    for (int times = 0; times < 4; ++times)
+        for (const int n_k : {1, 100, 150, 520})
+            for (const int d : {64, 128}) {
+                const std::string wrong = fault(make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++));
+                CHECK_MESSAGE(wrong.empty(), "d ", d, ", N_k ", n_k, ": ", wrong);
+            }
+}
+
+TEST_CASE("queries that see nothing: O is 0, and no copy is left behind") {
+    for (const int d : {64, 128})
+        for (int times = 0; times < 8; ++times) {
+            Inputs in = make_inputs(shape_of(4, B_r + 1, 1, d), Values::normal, test_seed() + times);
+            in.shape.causal = true;
+            const std::string wrong = fault(in);
+            CHECK_MESSAGE(wrong.empty(), wrong);
+        }
+}
+
+TEST_CASE("how the tensors lie does not change a bit of the result") {
+    for (const int d : {64, 128}) {
+        AttentionShape shape = shape_of(6, 150, 333, d);
+        shape.batch = 2, shape.kv_heads = 3;
+        const Inputs in = make_inputs(shape, Values::growing_maximum, test_seed());
+        const Outputs expected = outcome(in);
+        for (const Layout layout : {Layout::sequence_first, Layout::padded}) {
+            const Outputs found = outcome(in, layout);
+            CHECK_MESSAGE(found.O == expected.O, std::string(to_string(layout)), ", d ", d);
+            CHECK_MESSAGE(found.lse == expected.lse, std::string(to_string(layout)), ", d ", d);
+        }
+    }
+}
+
+TEST_CASE("Q, K and V packed as (batch, N, 3, heads, d) need no copy") {
+    constexpr int batch = 2, heads = 3, n = 200;
+    for (const int d : {64, 128}) {
+        AttentionShape shape = shape_of(heads, n, n, d);
+        shape.batch = batch;
+        const Inputs in = make_inputs(shape, Values::normal, test_seed());
+        const Outputs expected = outcome(in);
+        std::vector<float> packed(std::size_t(3) * in.Q.size());
+        for (std::size_t at = 0; at < in.Q.size(); ++at) {
+            const std::size_t x = at % d, row = at / d % n, head = at / d / n % heads, b = at / d / n / heads;
+            const std::size_t to = ((b * n + row) * 3 * heads + head) * d + x;
+            packed[to] = in.Q[at], packed[to + heads * d] = in.K[at], packed[to + 2 * heads * d] = in.V[at];
+        }
+        const DeviceProblem problem(stage_under_test(), in, true);
+        DeviceBuffer memory(packed.size() * 2);
+        memory.upload(packed, shape.dtype);
+        ForwardArgs args = problem.args();
+        const auto* begin = static_cast<const std::uint16_t*>(memory.data());
+        args.Q = begin, args.K = begin + heads * d, args.V = begin + 2 * heads * d;
+        args.Q_strides = args.K_strides = args.V_strides = {std::int64_t(n) * 3 * heads * d, d, 3 * heads * d};
+        stage_under_test().launch(args);
+        const Outputs found = problem.outputs();
+        CHECK(found.O == expected.O);
+        CHECK(found.lse == expected.lse);
+    }
+}
+
+TEST_CASE("rows past the end are those of no other head, whatever it holds") {
+    for (const int d : {64, 128}) {
+        const int n_q = 70, n_k = 100;
+        Inputs in = make_inputs(shape_of(2, n_q, n_k, d), Values::normal, test_seed());
+        const Outputs expected = outcome(in);
+        for (auto* tensor : {&in.Q, &in.K, &in.V})
+            std::fill(tensor->begin() + tensor->size() / 2, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = outcome(in);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + n_q * d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + n_q, expected.lse.begin()));
+        CHECK(std::isnan(found.O[n_q * d]));  // the head whose rows they are
+    }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const int d : {64, 128}) {
+        Inputs in = make_inputs(shape_of(1, 300, 300, d), Values::normal, test_seed());
+        in.shape.causal = true;
+        const Outputs expected = outcome(in);
+        for (auto* tensor : {&in.K, &in.V})
+            std::fill(tensor->begin() + B_r * d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = outcome(in);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + B_r * d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + B_r, expected.lse.begin()));
+        CHECK(std::isnan(found.O[B_r * d]));  // the next block of queries does see them
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("what a slot and the memory of Q_i hold is handed on in order: no races") {
+    for (int times = 0; times < 5; ++times)
+        for (const int d : {64, 128}) {
+            emulator::reseed(test_seed() + unsigned(times));
+            const Inputs in = make_inputs(shape_of(1, 100, 5 * B_c + 7, d), Values::normal, test_seed() + times);
+            const std::string report = emulator::find_race([&] { run(stage_under_test(), in, true); });
+            CHECK_MESSAGE(report == "", report);
+        }
+}
+
+TEST_CASE("counted: no block behind the diagonal is asked for, neither of K nor of V") {
+    for (const auto& [n_q, n_k] : {std::pair(300, 300), {512, 512}, {100, 400}, {400, 100}, {192, 128}}) {
+        Inputs in = make_inputs(shape_of(1, n_q, n_k, 64), Values::normal, test_seed());
+        in.shape.causal = true;
+        int keys = 0;  // that blocks of queries ask for, together
+        for (int i = 0; i < n_q; i += B_r) {
+            const int seen = std::clamp(i + B_r + n_k - n_q, 0, n_k);
+            keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
+        }
+        const StageCounts counts = count_stage(stage_under_test(), in);
+        CAPTURE(to_string(in.shape));
+        CHECK(counts.tensors.at("K").read.requested_bytes == std::uint64_t(keys) * 64 * 2);
+        CHECK(counts.tensors.at("V").read.requested_bytes == std::uint64_t(keys) * 64 * 2);
+    }
+}
+
+TEST_CASE("counted: TMA moves Q, K, V and O, and of no row past the end; threads move LSE alone") {
+    using emulator::Access;
+    for (const int d : {64, 128}) {
+        const int n_q = 200, n_k = 333, T_r = 2, T_c = 6;
+        const Inputs in = make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed());
+        const auto total = count_stage(stage_under_test(), in, true).work.total();
+        CAPTURE(d);
+        const std::uint64_t row = d * 2;
+        CHECK(total.global_of(Access::tma_load).requested_bytes == (n_q + 2 * T_r * n_k) * row);
+        CHECK(total.global_of(Access::tma_store).requested_bytes == n_q * row);
+        CHECK(total.global_of(Access::cp_async).requested_bytes == 0);
+        CHECK(total.global_of(Access::read).requested_bytes == 0);
+        CHECK(total.global_of(Access::write).requested_bytes == n_q * sizeof(float));
+        // What threads store to shared memory is O, and nothing lies in anybody's way.
+        CHECK(total.shared_of(Access::write).requested_bytes == T_r * B_r * row);
+        CHECK(total.all_shared().conflicts == 0);
+        CHECK(total.barriers == T_r * (2 * T_c + 2));  // as in rung 07: a slot's reuse is still announced by all
+    }
+}
+
+TEST_CASE("counted: shared memory is Q_i, the slots and their barriers; all but V's last slot may be under way") {
+    for (const int d : {64, 128}) {
+        const auto work =
+            count_stage(stage_under_test(), make_inputs(shape_of(2, 50, 500, d), Values::normal, test_seed())).work;
+        const auto& launch = work.launches.at(0);
+        CAPTURE(d);
+        const std::size_t Q_bytes = B_r * d * 2, tile_bytes = B_c * d * 2;
+        CHECK(launch.dynamic_shared_bytes > Q_bytes + 2 * stages * tile_bytes);
+        CHECK(launch.dynamic_shared_bytes <= Q_bytes + 2 * stages * tile_bytes + 1024);
+        CHECK(launch.most_bytes_in_flight <= Q_bytes + (2 * stages - 1) * tile_bytes);
+        CHECK(launch.most_bytes_in_flight > 0);  // how many depends on the order that was drawn
+    }
+}
+#endif
+
+TEST_CASE("needs no memory beyond inputs and outputs") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == 0);
+}
+
+}  // namespace
+}  // namespace flashladder

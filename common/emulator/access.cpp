@@ -109,6 +109,7 @@ void check_async_read(const void* p, std::size_t n, const Operand& operand) {
     const SharedWindow& window = find_shared(p, n, 1, operand);
     check_written(window, p, n, operand);
     if (watching) watch_shared(window, address_of(p), n, {false}, operand.where, operand.instruction);
+    if (!settings().proxy_fences) return;
     const std::size_t offset = address_of(p) - window.begin;
     for (std::size_t i = offset / SharedWindow::granule; i <= (offset + n - 1) / SharedWindow::granule; ++i) {
         const std::uint32_t mark = window.writers[i];

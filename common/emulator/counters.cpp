@@ -148,7 +148,8 @@ void trace_exponential(const void* pc) { ++trace.exponentials[pc]; }
 void trace_barrier(const std::source_location& where) { ++line_of(where).barriers; }
 
 void trace_copy(Access kind, const void* global, std::size_t bytes, const Place& where) {
-    if (bytes == 0) return;
+    // What lies outside all memory ends the launch when the copy happens, which may be later.
+    if (bytes == 0 || !DeviceMemory::instance().valid(global, bytes)) return;
     const auto begin = reinterpret_cast<std::uintptr_t>(global), last = begin + bytes - 1;
     const GlobalWork work{1, bytes, bytes, last / sector_bytes - begin / sector_bytes + 1};
     line_of(where).global_of(kind) += work;

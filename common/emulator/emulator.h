@@ -18,6 +18,7 @@ struct Settings {
     std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
     std::size_t memory_bytes = std::size_t(16) << 30;
     bool races = false;  // they are looked for, and an error; at first, whether the environment has LADDER_RACES=1
+    bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error
     std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 };
 Settings& settings();

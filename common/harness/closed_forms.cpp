@@ -120,6 +120,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"05-warp-partitioning", [](const Head& h) { return tensor_core_flash(h, 128, h.d == 64 ? 64 : 16); }},
         {"06-swizzling", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
         {"07-async-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
+        {"08-bulk-tensor-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
         {"09-warpgroup-mma", [](const Head& h) { return tensor_core_flash(h, 64, h.d == 64 ? 128 : 64); }},
     };
     const auto form = forms.find(stage);

@@ -18,6 +18,7 @@ struct TensorMap {
     static_assert(std::is_same_v<typename Tile::Layout, SwizzledFor<Tile::columns>>,
                   "TMA fills tiles that are swizzled: SwizzledFor<columns>");
     static_assert(Tile::rows <= 256, "a box of TMA has at most 256 rows");
+    static_assert(Tile::rows % 8 == 0, "the pattern of a swizzle has 8 rows, and each panel begins with a new one");
     CUtensorMap map;
 };
 
@@ -28,7 +29,8 @@ TensorMap<Tile> make_tensor_map(const void* tensor, const Strides& strides, int 
     constexpr ptx::Swizzle swizzles[] = {ptx::Swizzle::bytes_32, ptx::Swizzle::bytes_64, ptx::Swizzle::bytes_128};
     constexpr std::uint32_t panel = TensorMap<Tile>::panel, bytes = panel * sizeof(Element);
     return {ptx::make_tensor_map<Element, 4>(
-        static_cast<const Element*>(tensor), {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
+        static_cast<const Element*>(tensor),
+        {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
         {strides.row * sizeof(Element), strides.head * sizeof(Element), strides.batch * sizeof(Element)},
         {panel, Tile::rows, 1, 1}, swizzles[bytes / 64])};
 }

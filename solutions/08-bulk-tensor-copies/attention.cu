@@ -1,6 +1,6 @@
 // Rung 08: bulk tensor copies. One thread asks for a whole tile, and a barrier tells when its bytes have come.
 //
-// Idea      TMA copies a box of a tensor to shared memory, swizzled as rung 06 wants it. A map, made on the host, tells it
+// Idea      TMA copies a box of a tensor to shared memory, swizzled as rung 06 wants it. A map, made on the host, says
 //           where rows, heads and batches lie and where the tensor ends; a barrier (mbarrier) counts the bytes.
 // Saves     what the 128 threads of rung 07 do for each tile: addresses, comparisons with N, an instruction for every
 //           16 bytes. Tensors may have any strides, rows past the end read as 0 and are not written.
@@ -45,16 +45,17 @@ struct Shared {
 template <class Tile>
 CUtensorMap map_of(const void* tensor, const Strides& strides, int batch, int heads, int n) {
     using Element = typename Tile::Element;
-    // EXERCISE 8.1 The distances from a row to the next, a head to the next, a batch to the next, as the tensor has them,
-    // in bytes. The starter believes that nothing ever lies between.
+    // EXERCISE 8.1 The distances from a row to the next, a head to the next, a batch to the next, as the tensor has
+    // them, in bytes. The starter believes that nothing ever lies between.
     // STARTER const std::uint64_t row = Tile::columns * sizeof(Element);
     // STARTER const std::array<std::uint64_t, 3> distances{row, row * n, row * n * heads};
     const std::array<std::uint64_t, 3> distances{strides.row * sizeof(Element), strides.head * sizeof(Element),
                                                  strides.batch * sizeof(Element)};
     // END 8.1
     return ptx::make_tensor_map<Element, 4>(
-        static_cast<const Element*>(tensor), {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
-        distances, {panel, Tile::rows, 1, 1}, ptx::Swizzle::bytes_128);
+        static_cast<const Element*>(tensor),
+        {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)}, distances,
+        {panel, Tile::rows, 1, 1}, ptx::Swizzle::bytes_128);
 }
 
 /// Asks for the rows from `row` on of a head. `full` counts the bytes: all of the tile's, since rows past the end are
@@ -85,8 +86,8 @@ __device__ __forceinline__ void store(const CUtensorMap& map, const Tile& tile, 
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(threads)
     bulk_flash(const __grid_constant__ CUtensorMap Q, const __grid_constant__ CUtensorMap K,
-               const __grid_constant__ CUtensorMap V, const __grid_constant__ CUtensorMap O, float* lse, int N_q, int N_k,
-               int group, float scale_log2) {
+               const __grid_constant__ CUtensorMap V, const __grid_constant__ CUtensorMap O, float* lse, int N_q,
+               int N_k, int group, float scale_log2) {
     constexpr int B_r = Config::B_r, B_c = Config::B_c, stages = Config::stages, rows = B_r / warps;  // of a warp
     using Memory = Shared<Element, d, Config>;
     Memory& smem = *dynamic_shared<Memory>();

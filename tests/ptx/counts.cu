@@ -145,6 +145,19 @@ TEST_CASE("counts: bulk copies, of which what lies outside the tensor is not mov
     }
 }
 
+TEST_CASE("counts: a copy from behind the end of memory is an error, and no more") {
+    const DeviceArray<std::uint16_t> x(std::vector<std::uint16_t>(100 * 64)), y(100 * 64);
+    const DeviceArray<float> run(std::vector<float>(64, 1)), sums(std::vector<float>(64));
+    const auto map = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data()), {64, 1 << 20}, {128},
+                                                {columns, rows}, ptx::Swizzle::bytes_128);
+    for (const int row : {60, 500, 500'000})
+        CHECK_THROWS_AS(
+            emulator::count_work([&] {
+                launch_kernel(load_and_store, {1, 32, shared_bytes}, map, map, row, run.data(), sums.data());
+            }),
+            CudaError);
+}
+
 __global__ void multiply(float* y) {
     auto* tile = dynamic_shared<unsigned char>();
     for (unsigned i = threadIdx.x * 4; i < 2 * tile_bytes; i += 512) reinterpret_cast<int&>(tile[i]) = 0;

@@ -301,6 +301,17 @@ TEST_CASE("failure: TMA") {
     fails(TmaMisuse::over_the_end, cudaErrorIllegalAddress, "out of bounds", "byte 61440 of the block's 65536 bytes");
 }
 
+TEST_CASE("TMA reads what was stored without a fence, if the emulator is told not to mind") {
+    const DeviceArray<std::uint16_t> x(std::vector<std::uint16_t>(64 * 64, 1));
+    const auto map = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data()), {64, 64}, {128}, {64, 64},
+                                                ptx::Swizzle::bytes_128);
+    const DeviceArray<int> lines(3);
+    emulator::settings().proxy_fences = false;
+    CHECK_NOTHROW(launch_kernel(misuse_tma, {1, 64, shared_bytes}, map, map, TmaMisuse::no_proxy_fence, lines.data()));
+    emulator::settings().proxy_fences = true;
+    CHECK(x.download() == std::vector<std::uint16_t>(64 * 64, 0));
+}
+
 TEST_CASE("failure: TMA, with what is under way when a thread or the block ends") {
     const DeviceArray<std::uint16_t> x(std::vector<std::uint16_t>(64 * 64, 0));
     const auto map = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data()), {64, 64}, {128}, {64, 64},

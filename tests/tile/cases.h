@@ -47,6 +47,29 @@ std::vector<StoreCase> store_cases();
 /// A vector of n floats, all -1 but for what two warps store, 32 values each; it begins with element `skipped`.
 Floats store_rows(const Floats& values, unsigned skipped, unsigned first_row, unsigned N, int n);
 
+// global.cu
+struct Tensor {
+    int batch, heads, n;
+    std::int64_t batch_stride, head_stride, row_stride;  // elements
+};
+struct TileAt {
+    int row, head, batch;
+};
+struct GlobalCase {
+    int swizzle;  // bytes
+    Element element;
+    int rows, columns;
+    /// The tiles from two places, one after the other in the same shared memory, each with a guard of poison behind it.
+    Bits16 (*load)(const Bits16& memory, const Tensor& tensor, const TileAt& first, const TileAt& second);
+    /// So much memory, all poison but for what is stored.
+    Bits16 (*store)(const Bits16& tile, const Tensor& tensor, const TileAt& at, std::size_t memory);
+    /// Makes a map of a tensor that begins `bytes` behind a multiple of 256.
+    void (*make)(const Tensor& tensor, int bytes);
+};
+constexpr int guard = 64;  // elements behind a tile, which nobody may touch
+std::vector<GlobalCase> global_cases();
+bool has_tma();  // of the GPU; the emulator does
+
 // registers.cu
 enum class Change { fill, multiply_all, multiply_rows, hide_columns, hide_right_of, exponentials };
 struct RegisterCase {

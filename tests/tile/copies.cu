@@ -5,8 +5,6 @@
 namespace flashladder {
 namespace {
 
-constexpr int guard = 64;  // elements behind the tile, which nobody may touch
-
 template <class Tile, int threads>
 __global__ void copy_in_kernel(const typename Tile::Element* tensor, unsigned first_row, unsigned N,
                                std::uint16_t* result) {

@@ -1,5 +1,6 @@
 // Right as it is. Each line that -D changes makes one mistake, which must not compile: see CMakeLists.txt.
 #include "tile/copy.h"
+#include "tile/global_tile.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
@@ -43,6 +44,9 @@
 #endif
 #ifndef BYTES
 #define BYTES 128
+#endif
+#ifndef GLOBAL_LAYOUT
+#define GLOBAL_LAYOUT SwizzledFor<DEPTH>
 #endif
 #ifndef USE  // 0: everything
 #define USE 0
@@ -93,5 +97,12 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
     Operand<OPERAND_ELEMENT, 16, P_COLUMNS> weights{};
     begin_multiply(O, weights, B_smem);
     wait<0>(O);
+#endif
+#if USED(11)
+    using Global = SharedTile<ELEMENT, A_ROWS, DEPTH, GLOBAL_LAYOUT>;
+    flashladder::ptx::Barrier full;
+    const TensorMap<Global> map = make_tensor_map<Global>(tensor, {}, 1, 1, 64);
+    load(Global{}, map, full, 0, 0, 0);
+    store(map, Global{}, 0, 0, 0);
 #endif
 }

@@ -1,0 +1,201 @@
+// Rung 08: bulk tensor copies. One thread asks for a whole tile, and a barrier tells when its bytes have come.
+//
+// Idea      TMA copies a box of a tensor to shared memory, swizzled as rung 06 wants it. A map, made on the host, says
+//           where rows, heads and batches lie and where the tensor ends; a barrier (mbarrier) counts the bytes.
+// Saves     what the 128 threads of rung 07 do for each tile: addresses, comparisons with N, an instruction for every
+//           16 bytes. Tensors may have any strides, rows past the end read as 0 and are not written.
+// Costs     four maps to make on the host; phases to keep in mind: a barrier serves every round of its slot anew.
+// Source    PTX ISA, "cp.async.bulk.tensor", "mbarrier"; FlashAttention-3 (Shah et al., 2024), section 3.1, loads so
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
+#include "harness/launch_forward.h"
+#include "harness/stage.h"
+#include "ptx/fence.h"
+#include "ptx/mbarrier.h"
+#include "ptx/tensor_map.h"
+#include "ptx/tma.h"
+#include "tile/copy.h"
+#include "tile/multiply.h"
+#include "tile/online_softmax.h"
+#include "tile/swizzled.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int warps = 4, threads = 32 * warps;
+constexpr int panel = 64;  // columns: 128 bytes, as wide as the swizzle, the most that a row of a box may have
+
+/// Queries and keys of a block's tiles, slots of the rings of K and V, and whether Q_i stays in registers.
+template <int B_r_, int B_c_, int stages_, bool Q_in_registers_>
+struct Config {
+    static constexpr int B_r = B_r_, B_c = B_c_, stages = stages_;
+    static constexpr bool Q_in_registers = Q_in_registers_;
+};
+
+/// The shared memory of a block.
+template <class Element, int d, class Config>
+struct Shared {
+    using QueryTile = tile::SharedTile<Element, Config::B_r, d, tile::Swizzled<128>>;
+    using KeyTile = tile::SharedTile<Element, Config::B_c, d, tile::Swizzled<128>>;
+    alignas(1024) Element Q[QueryTile::elements];  // and, in the end, O
+    Element K[Config::stages][KeyTile::elements], V[Config::stages][KeyTile::elements];
+    ptx::Barrier Q_full, K_full[Config::stages], V_full[Config::stages];
+};
+
+/// How TMA is to see a (batch, heads, n, columns of Tile) tensor: in boxes of a panel of Tile.
+template <class Tile>
+CUtensorMap map_of(const void* tensor, const Strides& strides, int batch, int heads, int n) {
+    using Element = typename Tile::Element;
+    // EXERCISE 8.1 The distances from a row to the next, a head to the next, a batch to the next, as the tensor has
+    // them, in bytes. The starter believes that nothing ever lies between.
+    // TODO: your code, instead of this.
+    const std::uint64_t row = Tile::columns * sizeof(Element);
+    const std::array<std::uint64_t, 3> distances{row, row * n, row * n * heads};
+    // END 8.1
+    return ptx::make_tensor_map<Element, 4>(
+        static_cast<const Element*>(tensor),
+        {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)}, distances,
+        {panel, Tile::rows, 1, 1}, ptx::Swizzle::bytes_128);
+}
+
+/// Asks for the rows from `row` on of a head. `full` counts the bytes: all of the tile's, since rows past the end are
+/// filled with 0. By one thread; waits for nothing.
+template <class Tile>
+__device__ __forceinline__ void load(const Tile& tile, const CUtensorMap& map, ptx::Barrier& full, int row, int head,
+                                     int batch) {
+    // EXERCISE 8.2 How many bytes will come? The starter expects one panel, so at d = 128 the barrier opens too early.
+    // TODO: your code, instead of this.
+    ptx::barrier_arrive_expect_tx(full, Tile::rows * panel * sizeof(typename Tile::Element));
+    // END 8.2
+#pragma unroll
+    for (int column = 0; column < Tile::columns; column += panel)
+        ptx::tma_load(tile.data + column * Tile::rows, map, full, {column, row, head, batch});
+}
+
+/// The tile to the rows from `row` on; rows past the end are not written. By one thread.
+template <class Tile>
+__device__ __forceinline__ void store(const CUtensorMap& map, const Tile& tile, int row, int head, int batch) {
+#pragma unroll
+    for (int column = 0; column < Tile::columns; column += panel)
+        ptx::tma_store(map, tile.data + column * Tile::rows, {column, row, head, batch});
+    ptx::bulk_commit();
+    ptx::bulk_wait_read<0>();  // shared memory is not given back before it has been read
+}
+
+/// Block (i, h, b) owns B_r queries of one head, each of its warps a quarter of them. Thread 0 asks for all tiles.
+template <class Element, int d, bool causal, class Config>
+__global__ void __launch_bounds__(threads)
+    bulk_flash(const __grid_constant__ CUtensorMap Q, const __grid_constant__ CUtensorMap K,
+               const __grid_constant__ CUtensorMap V, const __grid_constant__ CUtensorMap O, float* lse, int N_q,
+               int N_k, int group, float scale_log2) {
+    constexpr int B_r = Config::B_r, B_c = Config::B_c, stages = Config::stages, rows = B_r / warps;  // of a warp
+    using Memory = Shared<Element, d, Config>;
+    Memory& smem = *dynamic_shared<Memory>();
+    const typename Memory::QueryTile Q_smem{smem.Q};  // O at the end
+    const int head = blockIdx.y, batch = blockIdx.z, kv_head = head / group;
+    const int i = blockIdx.x * B_r, end = causal ? min(N_k, i + B_r + N_k - N_q) : N_k;
+    const int T_c = (max(end, 0) + B_c - 1) / B_c;  // blocks of keys: none behind the diagonal
+    const int first_row = threadIdx.x / 32 * rows;
+    const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
+
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(smem.Q_full, 1);
+        for (int slot = 0; slot < stages; ++slot) {
+            ptx::barrier_init(smem.K_full[slot], 1);  // one arrival a phase: that of the thread which asks
+            ptx::barrier_init(smem.V_full[slot], 1);
+        }
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();  // before it nobody may wait for a barrier
+
+    const auto ask_for_K = [&](int t) {  // block t, once its slot is free
+        const typename Memory::KeyTile slot{smem.K[t % stages]};
+        if (threadIdx.x == 0 && t < T_c) load(slot, K, smem.K_full[t % stages], t * B_c, kv_head, batch);
+    };
+    const auto ask_for_V = [&](int t) {
+        const typename Memory::KeyTile slot{smem.V[t % stages]};
+        if (threadIdx.x == 0 && t < T_c) load(slot, V, smem.V_full[t % stages], t * B_c, kv_head, batch);
+    };
+    // All slots but V's last, which has its turn in the first step: from then on each step asks for a V and a K.
+    if (threadIdx.x == 0) load(Q_smem, Q, smem.Q_full, i, head, batch);
+#pragma unroll
+    for (int t = 0; t < stages; ++t) {
+        ask_for_K(t);
+        if (t < stages - 1) ask_for_V(t);
+    }
+    ptx::barrier_wait(smem.Q_full, 0);
+    tile::Operand<Element, rows, d> Q_reg;
+    if (Config::Q_in_registers) tile::load(Q_reg, Q_smem, first_row);
+    tile::Accumulator<rows, d> O_reg;
+    tile::fill(O_reg, 0);
+    tile::OnlineSoftmax<rows> softmax;
+    for (int t = 0; t < T_c; ++t) {
+        const int j = t * B_c, slot = t % stages;
+        // EXERCISE 8.3 A slot's barrier ends a phase each time that its tile has come. Phases have parities 0, 1, 0, 1
+        // and so on; a wait for the parity of the phase before returns at once. The starter waits for the first phase
+        // each time.
+        // TODO: your code, instead of this.
+        const int parity = 0;
+        // END 8.3
+        ptx::barrier_wait(smem.K_full[slot], parity);
+        __syncthreads();  // nobody reads V_(t-1) any more
+        ask_for_V(t + stages - 1);
+        tile::Accumulator<rows, B_c> S_reg;
+        tile::fill(S_reg, 0);
+        const typename Memory::KeyTile K_smem{smem.K[slot]}, V_smem{smem.V[slot]};
+        if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem);
+        else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem);
+        ptx::barrier_wait(smem.V_full[slot], parity);
+        __syncthreads();  // nobody reads K_t any more
+        ask_for_K(t + stages);
+        tile::multiply_all(S_reg, scale_log2);
+        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+        if (!causal && j + B_c > N_k) tile::hide_columns(S_reg, N_k - j);
+        softmax.update(S_reg, O_reg);
+        const auto P_reg = tile::to_operand<Element>(S_reg);
+        softmax.add(P_reg);
+        tile::multiply(O_reg, P_reg, V_smem);
+    }
+
+    const auto lse_rows = softmax.finish(O_reg);
+    const unsigned q_rows = (batch * gridDim.y + head) * N_q;  // of the heads before
+    if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
+    __syncwarp();  // a warp's rows of Q_i are read by that warp alone
+    tile::store(Q_smem, O_reg, first_row);
+    // EXERCISE 8.4 TMA sees shared memory another way than loads and stores do (the async proxy). What must each thread
+    // do before the barrier, so that TMA sees what the thread has stored? The starter does nothing.
+    // TODO: your code, instead of this.
+    // END 8.4
+    __syncthreads();
+    if (threadIdx.x == 0) store(O, Q_smem, i, head, batch);
+}
+
+template <class Element, int d, bool causal, class Config>
+void launch_config(const ForwardArgs& args) {
+    using Memory = Shared<Element, d, Config>;
+    using QueryTile = typename Memory::QueryTile;
+    using KeyTile = typename Memory::KeyTile;
+    const AttentionShape& s = args.shape;
+    const dim3 grid((s.n_q + Config::B_r - 1) / Config::B_r, s.heads, s.batch);
+    launch_kernel(bulk_flash<Element, d, causal, Config>, {grid, dim3(threads), sizeof(Memory), args.stream},
+                  map_of<QueryTile>(args.Q, args.Q_strides, s.batch, s.heads, s.n_q),
+                  map_of<KeyTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
+                  map_of<KeyTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
+                  map_of<QueryTile>(args.O, args.O_strides, s.batch, s.heads, s.n_q), args.lse, s.n_q, s.n_k,
+                  s.heads / s.kv_heads, args.scale * log2_e);
+}
+
+void launch(const ForwardArgs& args) {
+    with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        launch_config<Element, d, causal, Config<128, 64, 2, d == 64>>(args);
+    });
+}
+
+std::size_t scratch_bytes(const AttentionShape&) { return 0; }
+
+const Registration registration{{{.stage = "08-bulk-tensor-copies", .head_dims = {64, 128},
+                                  .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
+                                  .grouped_query = true, .strides = true, .compute_capability = 90},
+                                 launch, scratch_bytes}};
+
+}  // namespace
+}  // namespace flashladder
