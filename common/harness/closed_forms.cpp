@@ -94,7 +94,7 @@ ClosedForm swapped_flash(const Head& h) {
             tiles * (B_r * B_c + B_r * threads_a_row), rows_with_keys * threads_a_row};
 }
 
-/// Rungs 04 to 07: blocks of B_r queries walk over blocks of B_c keys.
+/// Rungs from 04 on: blocks of B_r queries walk over blocks of B_c keys.
 ClosedForm tensor_core_flash(const Head& h, double B_r, double B_c) {
     constexpr double lanes_a_row = 4;
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
@@ -120,6 +120,8 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"05-warp-partitioning", [](const Head& h) { return tensor_core_flash(h, 128, h.d == 64 ? 64 : 16); }},
         {"06-swizzling", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
         {"07-async-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
+        {"10-warp-specialization",
+         [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;
