@@ -198,6 +198,63 @@ def pipeline():
     return svg(figure)
 
 
+def roles(axes, run):
+    """Slots of the rings, when the producer asks, and what the consumers do. `at` is an order, or nanoseconds."""
+    events, stages = run["events"], run["stages"]
+    consumers = sorted({e["role"] for e in events if e["role"] != "producer"})
+    rows = [f"{m} slot {s}" for m in "KV" for s in range(stages)] + ["producer"] + consumers
+    phases = {"S": (COLORS[2], "S"), "softmax": (COLORS[1], "softmax"), "PV": (COLORS[3], "P V")}
+    slot, asked, read_first, read_last, begun = {}, {}, {}, {}, {}
+    for event in events:
+        at, role = event["at"], event["role"]
+        if "slot" in event:
+            slot[event["ask"]], asked[event["ask"]] = event["slot"], at
+            color = COLORS[4] if event["ask"][0] == "K" else COLORS[0]
+            axes.plot([at], [rows.index("producer")], "|", color=color, markersize=11, markeredgewidth=1.8)
+            axes.text(at, rows.index("producer") - 0.45, event["ask"], ha="center", va="bottom", color=color, fontsize=6)
+        tile = {"S": "K", "PV": "V"}.get(event.get("begin") or event.get("end"))
+        if "begin" in event:
+            begun[role] = at
+            if tile:
+                read_first.setdefault(f"{tile}{event['step']}", at)
+        if "end" in event:
+            color, name = phases[event["end"]]
+            axes.barh(rows.index(role), at - begun[role], left=begun[role], height=0.8, color=color, edgecolor="white")
+            label = name if event["end"] != "softmax" else "soft-\nmax"
+            axes.text((begun[role] + at) / 2, rows.index(role), f"{label}\n{event['step']}", ha="center", va="center",
+                      color="white", fontsize=5.5, linespacing=0.9)
+            if tile:
+                read_last[f"{tile}{event['step']}"] = at
+    for tile, at in asked.items():
+        row, color = rows.index(f"{tile[0]} slot {slot[tile]}"), COLORS[4] if tile[0] == "K" else COLORS[0]
+        axes.barh(row, read_first[tile] - at, left=at, height=0.7, color="none", edgecolor=color, hatch="////")
+        first, last = read_first[tile], read_last[tile]
+        axes.barh(row, last - first, left=first, height=0.7, color=color, edgecolor=color)
+        axes.text((first + last) / 2, row, tile, ha="center", va="center", color="white", fontsize=8)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.7)
+    axes.set_xlim(min(asked.values()), max(e["at"] for e in events))
+    axes.tick_params(length=0)
+    if run["source"] == "emulator":
+        axes.set_xticks([])
+        axes.spines["bottom"].set_visible(False)
+        return "the order of events on the emulator, not time"
+    axes.set_xlabel(run["unit"])
+    return f"time on a {run['source']}, in {run['unit']}"
+
+
+def specialization():
+    """What the producer and the consumers of rung 10 do; one strip for each source that has been recorded."""
+    runs = recorded()["specialization"]
+    figure, axes = plt.subplots(len(runs), 1, figsize=(11, 3.9 * len(runs)), squeeze=False, gridspec_kw={"hspace": 0.3})
+    scales = [roles(place, run) for place, run in zip(axes[:, 0], runs)]
+    axes[-1, 0].text(0, -0.06 if len(runs) == 1 else -0.2,
+                     "Hatched: asked for, and not read by anybody yet. Full: from the first consumer's product to the end of "
+                     f"the last one's.\nFrom left to right: {'; below: '.join(scales)}. Q_i, asked for first, is not drawn.",
+                     transform=axes[-1, 0].transAxes, fontsize=8, va="top", linespacing=1.4)
+    return svg(figure)
+
+
 def gpu_timeline(rung, first_step, steps):
     """Who did what when, on a GPU: the producer's loads, and the products and the rest of each consumer."""
     run = json.loads((ROOT / f"docs/results/timeline-{rung}.json").read_text())
@@ -229,7 +286,8 @@ def gpu_timeline(rung, first_step, steps):
             axes.barh(role, end - begin, left=begin - left, height=0.8 if what != "load" else 0.6, color=color,
                       edgecolor="white", linewidth=0.3)
             if end - begin > (right - left) / 30:
-                axes.text((begin + end) / 2 - left, role, what.replace("PV", "P V"), ha="center", va="center", color="white", fontsize=7)
+                axes.text((begin + end) / 2 - left, role, what.replace("PV", "P V"), ha="center", va="center",
+                          color="white", fontsize=7)
     names = ["producer"] + [f"consumer {role - 1}" for role in sorted(roles) if role > 0]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -242,13 +300,14 @@ def gpu_timeline(rung, first_step, steps):
 def specialization_gpu():
     """Rung 10, steps in the middle of the first block."""
     run, figure = gpu_timeline("10", 8, 4)
-    figure.text(0.02, -0.12, "Block 0 in the middle of its work, d 128, N 4096: products from their start to the end of the wait for "
-                "them, and the softmax between them;\nthe producer's loads as ticks. "
+    figure.text(0.02, -0.12, "Block 0 in the middle of its work, d 128, N 4096: products from their start to the end of the "
+                "wait for them, and the softmax\nbetween them; the producer's loads as ticks. "
                 f"{run['gpu']}, commit {run['commit']}, {run['date']}.", fontsize=8, va="top", linespacing=1.4)
     return svg(figure)
 
 
-PICTURES = {"specialization-gpu.svg": specialization_gpu, "memory.svg": memory, "fragments.svg": fragments, "swizzle.svg": swizzle, "pipeline.svg": pipeline}
+PICTURES = {"memory.svg": memory, "fragments.svg": fragments, "swizzle.svg": swizzle, "pipeline.svg": pipeline,
+            "specialization.svg": specialization, "specialization-gpu.svg": specialization_gpu}
 
 
 def main():

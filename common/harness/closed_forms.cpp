@@ -122,6 +122,8 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"07-async-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
         {"08-bulk-tensor-copies", [](const Head& h) { return tensor_core_flash(h, 128, 64); }},
         {"09-warpgroup-mma", [](const Head& h) { return tensor_core_flash(h, 64, h.d == 64 ? 128 : 64); }},
+        {"10-warp-specialization",
+         [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;

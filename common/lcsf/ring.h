@@ -1,5 +1,5 @@
-// A ring of slots between a producer and consumers (rung 10): for each slot a barrier that says it is full, and one that
-// says it is empty again.
+// A ring of slots between a producer and consumers (rung 10): for each slot a barrier that says it is full, and one
+// that says it is empty again.
 #pragma once
 
 #include "ptx/mbarrier.h"
@@ -31,15 +31,19 @@ struct Ring {
         }
     }
     /// By a consumer: until what it wants to read has come.
-    __device__ __forceinline__ void wait_full(const RingPosition<slots>& at) {
-        ptx::barrier_wait(full[at.slot], at.parity);
+    __device__ __forceinline__ void wait_full(const RingPosition<slots>& at,
+                                              ptx::Where where = ptx::Where::current()) {
+        ptx::barrier_wait(full[at.slot], at.parity, where);
     }
     /// By a producer: until all consumers have read what was here a round ago. In round 0 nobody waits.
-    __device__ __forceinline__ void wait_empty(const RingPosition<slots>& at) {
-        ptx::barrier_wait(empty[at.slot], at.parity ^ 1);
+    __device__ __forceinline__ void wait_empty(const RingPosition<slots>& at,
+                                               ptx::Where where = ptx::Where::current()) {
+        ptx::barrier_wait(empty[at.slot], at.parity ^ 1, where);
     }
     /// By a consumer that has read, one arrival.
-    __device__ __forceinline__ void release(const RingPosition<slots>& at) { ptx::barrier_arrive(empty[at.slot]); }
+    __device__ __forceinline__ void release(const RingPosition<slots>& at, ptx::Where where = ptx::Where::current()) {
+        ptx::barrier_arrive(empty[at.slot], where);
+    }
 };
 
 }  // namespace flashladder::lcsf

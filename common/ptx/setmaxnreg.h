@@ -1,5 +1,5 @@
 // Registers from a warpgroup that needs few to one that needs many. A block owns what its launch gave it: threads times
-// the registers that the kernel was compiled for, so these need __launch_bounds__(threads, 1).
+// the registers that the kernel was compiled for, so these need both bounds of __launch_bounds__.
 #pragma once
 
 #include "ptx/backend.h"

@@ -3,8 +3,8 @@
 //   record_pictures > docs/results/pictures.json
 //   record_pictures docs/results/pictures.json
 //
-// The order of rung 07 is that of the real kernel: the linker leads its calls of the emulator (--wrap) through
-// functions of this file, which note what thread 0 does, and then go on.
+// The orders of rungs 07 and 10 are those of the real kernels: the linker leads their calls of the emulator (--wrap)
+// through functions of this file, which note what thread 0 does, or one thread of each role, and then go on.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -14,6 +14,8 @@
 #include <sstream>
 
 #include "device_functions.h"
+#include "emulator/emulator.h"
+#include "emulator/ptx_functions.h"
 #include "harness/inputs.h"
 #include "harness/run.h"
 #include "harness/stage.h"
@@ -104,13 +106,91 @@ Json record_pipeline(const std::string& stage_name, int stages) {
     return {{"stage", stage_name}, {"stages", stages}, {"events", order.events()}};
 }
 
+/// What the producer of rung 10 asks for, and what the consumers do, in the order in which it comes about.
+class RoleRecorder {
+public:
+    explicit RoleRecorder(int stages) : stages_(stages) {}
+
+    void ask(const void* shared) {
+        const auto* tile = static_cast<const char*>(shared);
+        if (!Q_smem_) Q_smem_ = tile;
+        const int number = int((tile - Q_smem_) / tile_bytes) - consumers;  // of the slot: K's, then V's
+        if (number < 0) return note("producer", {{"ask", "Q"}});
+        int& t = number < stages_ ? keys_ : values_;
+        const std::string name = fmt::format("{}{}", number < stages_ ? "K" : "V", t++);
+        note("producer", {{"ask", name}, {"slot", number % stages_}});
+    }
+    void product(int consumer, bool of_P) { enter(consumer, of_P ? Phase::PV : Phase::S); }
+    void product_done(int consumer) {
+        enter(consumer, consumers_[consumer].phase == Phase::S ? Phase::softmax : Phase::none);
+    }
+
+    const Json& events() const { return events_; }
+
+    static constexpr int consumers = 2;
+
+private:
+    enum class Phase { none, S, softmax, PV };
+    struct Consumer {
+        Phase phase = Phase::none;
+        int step = -1;
+    };
+    void enter(int consumer, Phase phase) {
+        Consumer& c = consumers_[consumer];
+        if (c.phase == phase) return;
+        const auto name = [](Phase p) { return p == Phase::S ? "S" : p == Phase::PV ? "PV" : "softmax"; };
+        const std::string role = fmt::format("consumer {}", consumer);
+        if (c.phase != Phase::none) note(role, {{"end", name(c.phase)}, {"step", c.step}});
+        if (phase == Phase::S) ++c.step;
+        if (phase != Phase::none) note(role, {{"begin", name(phase)}, {"step", c.step}});
+        c.phase = phase;
+    }
+    void note(const std::string& role, Json event) {
+        event["role"] = role;
+        const bool goes_on = event.contains("begin") && events_.back().contains("end") && events_.back()["role"] == role;
+        if (!goes_on) ++now_;  // else both are one moment
+        event["at"] = now_;
+        events_.push_back(event);
+    }
+
+    int stages_, keys_ = 0, values_ = 0, now_ = 0;
+    const char* Q_smem_ = nullptr;
+    std::map<int, Consumer> consumers_;
+    Json events_ = Json::array();
+};
+
+RoleRecorder* role_recorder = nullptr;
+constexpr int warpgroup = 128;
+
+/// Which consumer this thread speaks for: 0 for the producer's warpgroup, -1 for none.
+int speaker() {
+    const int thread = int(emulator::thread_index().x);
+    return role_recorder && thread % warpgroup == 0 ? thread / warpgroup : -1;
+}
+
+constexpr std::uint64_t good_order = 18;  // a seed for which nobody lags for long, so that the picture can be read
+
+Json record_specialization(const std::string& stage_name, int stages, int steps, std::uint64_t seed) {
+    AttentionShape shape;
+    shape.n_q = 64 * RoleRecorder::consumers, shape.n_k = B_c * steps, shape.head_dim = d, shape.dtype = DType::bf16;
+    const Stage& stage = find_stage(stage_name);
+    DeviceProblem problem(stage, make_inputs(shape, Values::normal, 1), false);
+    RoleRecorder order(stages);
+    role_recorder = &order;
+    emulator::reseed(seed);
+    stage.launch(problem.args());
+    role_recorder = nullptr;
+    return {{"stage", stage_name}, {"stages", stages}, {"source", "emulator"}, {"events", order.events()}};
+}
+
 Json record() {
     const FragmentMap fragments = record_fragments();
     Json banks = Json::array();
     for (const BankMap& map : bank_maps()) banks.push_back({{"layout", map.layout}, {"group", map.group}});
     return {{"fragments", {{"A", fragments.A}, {"B", fragments.B}, {"C", fragments.C}}},
             {"banks", banks},
-            {"pipeline", {record_pipeline("07-async-copies/1 stage", 1), record_pipeline("07-async-copies", 2)}}};
+            {"pipeline", {record_pipeline("07-async-copies/1 stage", 1), record_pipeline("07-async-copies", 2)}},
+            {"specialization", {record_specialization("10-warp-specialization", 2, 5, good_order)}}};
 }
 
 /// One entry a line, so that a change can be read.
@@ -127,7 +207,8 @@ std::string text_of(const Json& recorded) {
         text << end;
     };
     list("banks", ",\n");
-    list("pipeline", "\n}\n");
+    list("pipeline", ",\n");
+    list("specialization", "\n}\n");
     return text.str();
 }
 
@@ -140,7 +221,7 @@ std::string text_of(const Json& recorded) {
     void wrap_##name(__VA_ARGS__) asm("__wrap__ZN8emulator" mangled); \
     void wrap_##name(__VA_ARGS__)
 
-using flashladder::listening, emulator::Where;
+using flashladder::listening, flashladder::role_recorder, flashladder::speaker, emulator::Where;
 
 WRAPPED(cp_async, "8cp_asyncEPvPKviiRKSt15source_location", void* shared, const void* global, int bytes, int valid,
         const Where& where) {
@@ -159,6 +240,20 @@ WRAPPED(ldmatrix, "8ldmatrixEPjibPKvRKSt15source_location", std::uint32_t* matri
         const void* row, const Where& where) {
     if (auto* r = listening()) r->load(row);
     real_ldmatrix(matrices, n, transposed, row, where);
+}
+WRAPPED(tma_load, "8tma_loadEPvPK11CUtensorMapPmPKiiRKSt15source_location", void* tile, const CUtensorMap* map,
+        std::uint64_t* barrier, const int* coordinates, int rank, const Where& where) {
+    if (role_recorder) role_recorder->ask(tile);
+    real_tma_load(tile, map, barrier, coordinates, rank, where);
+}
+WRAPPED(wgmma, "5wgmmaEPfRKNS_12ProductShapeEmmPKjRKSt15source_location", float* d, const emulator::ProductShape& shape, std::uint64_t a, std::uint64_t b,
+        const std::uint32_t* fragment, const Where& where) {
+    if (const int consumer = speaker(); consumer > 0) role_recorder->product(consumer, fragment != nullptr);
+    real_wgmma(d, shape, a, b, fragment, where);
+}
+WRAPPED(wgmma_wait, "10wgmma_waitEiRKSt15source_location", int pending, const Where& where) {
+    real_wgmma_wait(pending, where);
+    if (const int consumer = speaker(); consumer > 0) role_recorder->product_done(consumer);
 }
 float real_ex2(float x) asm("__real__ZN8emulator10ex2_approxEf");
 float wrap_ex2(float x) asm("__wrap__ZN8emulator10ex2_approxEf");
