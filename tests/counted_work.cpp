@@ -52,8 +52,10 @@ struct WithSharedBytes {
 TEST_CASE("counted: bytes, exponentials and divisions are those of the lesson's closed forms") {
     const Stage& stage = stage_under_test();
     int compared = 0;
-    for (const auto& [shape, kilobytes, lse] : cases()) {
+    for (const auto& [shape, asked_kilobytes, lse] : cases()) {
         if (!why_unsupported(stage.supports, shape, lse).empty()) continue;
+        // What there is matters to rung 02 alone, whose tiles depend on it. From 10 on the kernels need most of it.
+        const std::size_t kilobytes = stage.name() < "08" ? asked_kilobytes : 227;
         const WithSharedBytes shared_bytes(kilobytes * 1024);
         const auto form = closed_form(stage.name(), shape, kilobytes * 1024, lse);
         REQUIRE(form);
@@ -91,8 +93,9 @@ TEST_CASE("counted: memory beyond inputs and outputs is what the stage asks for,
         CHECK(counts.peak_scratch_bytes == stage.scratch_bytes(shape));
         return counts.peak_scratch_bytes;
     };
-    const std::size_t growth = stage.name() < "01" ? 4 : 2;
-    CHECK(peak(256) == growth * peak(128));
+    const std::size_t once = peak(128), twice = peak(256);
+    if (stage.name() < "01") CHECK(twice == 4 * once);
+    else CHECK(twice <= 2 * once);  // some need a fixed amount, or none
 }
 
 }  // namespace
