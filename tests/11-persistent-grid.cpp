@@ -270,12 +270,22 @@ TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
 #ifndef FLASHLADDER_GPU
 TEST_CASE("has no races where blocks take several tasks") {
     for (const Sizes& size : {of_64, of_128})
-        for (const char* name : {"", "fixed schedule"}) {
-            const VirtualGpu gpu(1);
+        for (const auto& [name, multiprocessors] : {std::pair("", 1), {"", 2}, {"fixed schedule", 1}}) {
+            const VirtualGpu gpu(multiprocessors);
             const Stage& stage = *name ? variant(name) : stage_under_test();
             const Inputs in = inputs(4, size.B_r / 2 + 3, 2 * size.B_c + 5, size.d, true, test_seed());
             const std::string report = emulator::find_race([&] { run(stage, in, true); });
             CHECK_MESSAGE(report.empty(), stage.name(), ", d ", size.d, ": ", report);
+        }
+}
+
+TEST_CASE("has no races where tasks have no keys: there the ring of tasks alone holds the producer back") {
+    for (const Sizes& size : {of_64, of_128})
+        for (int times = 0; times < 4; ++times) {
+            const VirtualGpu one(1);
+            const Inputs in = inputs(2, 5 * size.B_r, 10, size.d, true, test_seed() + times);
+            const std::string report = emulator::find_race([&] { run(stage_under_test(), in, true); });
+            CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
         }
 }
 
