@@ -195,7 +195,7 @@ TEST_CASE("tasks without a key, between others") {
             const VirtualGpu gpu(1);
             const Inputs in = inputs(3, 3 * size.B_r, size.B_c + 1, size.d, true, seed++);
             const std::string wrong = fault(variant(name), in);
-            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", ", name, ": ", wrong);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", ", std::string(name), ": ", wrong);
         }
 }
 
