@@ -74,8 +74,8 @@ std::vector<int> expected_order(int T_r, int heads, int section, bool causal) {
 /// Runs a problem of whole blocks of queries on one multiprocessor, where LSE has room for the blocks from `first` up to
 /// `end` alone. The first task that finds no room stops the kernel. Which tasks have ended by then, by their place? If
 /// no task has less than three blocks of keys, no warp is a task ahead of another.
-std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int end) {
-    const VirtualGpu one(1);
+std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int end, std::size_t l2_bytes) {
+    const VirtualGpu one(1, l2_bytes);
     const std::size_t block = std::size_t(of_128.B_r);
     const DeviceProblem problem(stage, in, false);
     std::optional<DeviceBuffer> nobodys(in.shape.lse_elements() * sizeof(float));  // no memory, once it is freed
@@ -97,7 +97,8 @@ std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int
 }
 
 /// Checks the order of tasks, from either end of LSE.
-void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& order) {
+void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& order,
+                 std::size_t l2_bytes = 50 << 20) {
     const int tasks = static_cast<int>(order.size());
     for (int cut = 1; cut < tasks; ++cut)
         for (const auto& [first, end] : {std::pair(0, cut), {cut, tasks}}) {
@@ -108,7 +109,7 @@ void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& o
             }
             std::sort(expected.begin(), expected.end());
             INFO("the tasks that ended before one outside of ", first, " to ", end - 1, " did; of ", tasks);
-            CHECK(tasks_done(stage, in, first, end) == expected);
+            CHECK(tasks_done(stage, in, first, end, l2_bytes) == expected);
         }
 }
 #endif
@@ -293,6 +294,8 @@ TEST_CASE("the order of tasks: head after head, in sections that fill L2, all he
     const int T_r = 2, heads = 5, n_q = T_r * of_128.B_r, n_k = n_q + of_128.B_c;
     const Inputs in = inputs(heads, n_q, n_k, 128, true, test_seed());
     check_order(variant("head after head"), in, expected_order(T_r, heads, 1, true));
+    const std::size_t bytes_of_head = 2 * n_k * 128 * 2;
+    check_order(variant("sections in L2"), in, expected_order(T_r, heads, 2, true), 2 * bytes_of_head * 3 / 2 + 3);
     check_order(variant("all heads at once"), in, expected_order(T_r, heads, heads, true));
     const Inputs plain = inputs(2, n_q, n_k, 128, false, test_seed());
     check_order(stage_under_test(), plain, expected_order(T_r, 2, 1, false));

@@ -118,7 +118,9 @@ ClosedForm persistent_flash(const Head& h) {
     return form;
 }
 /// Read and written once a launch, whatever its heads: the word that counts the tasks.
-double distinct_bytes_of_launch(const std::string& stage) { return stage == "11-persistent-grid" ? 2 * float_bytes : 0; }
+double distinct_bytes_of_launch(const std::string& stage) {
+    return stage == "11-persistent-grid" ? 2 * float_bytes : 0;
+}
 
 }  // namespace
 

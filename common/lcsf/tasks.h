@@ -5,8 +5,8 @@
 
 namespace flashladder::lcsf {
 
-/// Tasks are T_r blocks of queries of each head, in each batch. They come section by section; within one, its heads take
-/// turns. The last section may be smaller.
+/// Tasks are T_r blocks of queries of each head, in each batch. They come section by section; within one, its heads
+/// take turns. The last section may be smaller.
 struct TaskOrder {
     int T_r, heads, batches;
     int section;  // heads that take turns, of all batches: at least 1
@@ -16,8 +16,8 @@ struct TaskOrder {
     };
 
     __device__ __forceinline__ int tasks() const { return T_r * heads * batches; }
-    /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for tasks that take the longer the later their
-    /// queries are, causal ones: what takes longest should not begin last.
+    /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for causal ones, which take the longer the
+    /// later their queries are: what takes longest should not begin last.
     template <bool last_block_first>
     __device__ __forceinline__ Place place(int n) const {
         const int tasks_of_section = section * T_r, rest = n % tasks_of_section;
@@ -41,8 +41,8 @@ struct TaskSlots {
 struct TaskProducer {
     int task = blockIdx.x;
 
-    /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0 at
-    /// the launch.
+    /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
+    /// at the launch.
     __device__ __forceinline__ void ask(unsigned* taken) { next_ = gridDim.x + atomicAdd(taken, 1); }
     /// Tells the consumers, that there is no further one too, and goes on to it.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
