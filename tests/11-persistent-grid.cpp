@@ -71,9 +71,9 @@ std::vector<int> expected_order(int T_r, int heads, int section, bool causal) {
     return order;
 }
 
-/// Runs a problem of whole blocks of queries on one multiprocessor, where LSE has room for the blocks from `first` up to
-/// `end` alone. The first task that finds no room stops the kernel. Which tasks have ended by then, by their place? If
-/// no task has less than three blocks of keys, no warp is a task ahead of another.
+/// Runs a problem of whole blocks of queries on one multiprocessor, where LSE has room for the blocks from `first` up
+/// to `end` alone. The first task that finds no room stops the kernel. Which tasks have ended by then, by their place?
+/// If no task has less than three blocks of keys, no warp is a task ahead of another.
 std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int end, std::size_t l2_bytes) {
     const VirtualGpu one(1, l2_bytes);
     const std::size_t block = std::size_t(of_128.B_r);
@@ -97,8 +97,7 @@ std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int
 }
 
 /// Checks the order of tasks, from either end of LSE.
-void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& order,
-                 std::size_t l2_bytes = 50 << 20) {
+void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& order, std::size_t l2_bytes = 50 << 20) {
     const int tasks = static_cast<int>(order.size());
     for (int cut = 1; cut < tasks; ++cut)
         for (const auto& [first, end] : {std::pair(0, cut), {cut, tasks}}) {

@@ -142,9 +142,8 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     const ClosedForm of_head = form->second({double(s.n_q), double(s.n_k), double(s.head_dim), s.causal, wants_lse,
                                              double(shared_bytes), double(s.heads) / s.kv_heads});
     const double heads = double(s.batch) * s.heads;
-    return ClosedForm{heads * of_head.requested_bytes,
-                      heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage), heads * of_head.exponentials,
-                      heads * of_head.divisions};
+    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage),
+                      heads * of_head.exponentials, heads * of_head.divisions};
 }
 
 }  // namespace flashladder
