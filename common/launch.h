@@ -32,6 +32,14 @@ inline void check_cuda(cudaError_t error, const char* what) {
     throw CudaError(error, std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
 }
 
+/// An attribute of the current device: how many multiprocessors it has, how large its L2 is. Throws CudaError.
+inline int device_attribute(cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    check_cuda(cudaGetDevice(&device), "asking for the device");
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "asking for an attribute of the device");
+    return value;
+}
+
 struct LaunchConfig {
     dim3 grid;
     dim3 block;

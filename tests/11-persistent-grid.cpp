@@ -1,4 +1,380 @@
 // Rung 11. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+/// What a block of the rung has, by head dimension; `blocks` share a multiprocessor.
+struct Sizes {
+    int d, B_r, B_c, consumers, blocks;
+};
+constexpr Sizes of_64{64, 128, 64, 2, 2}, of_128{128, 192, 128, 3, 1};
+constexpr int stages = 2;
+
+const Stage& variant(const std::string& name) { return find_stage("11-persistent-grid/" + name); }
+
+/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
+struct VirtualGpu {
+#ifndef FLASHLADDER_GPU
+    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
+        emulator::settings().multiprocessors = multiprocessors;
+        emulator::settings().l2_bytes = l2_bytes;
+    }
+    ~VirtualGpu() { emulator::settings() = before; }
+    const emulator::Settings before = emulator::settings();
+#else
+    explicit VirtualGpu(int, std::size_t = 0) {}
+    ~VirtualGpu() {}
+#endif
+};
+
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. Where nobody can go on, the emulator
+/// stops the kernel and says who waits for what.
+std::string fault(const Stage& stage, const Inputs& in) {
+    try {
+        const Comparison result = check(stage, in, Judge::both_rules, true);
+        return result.passed ? "" : result.describe(in.shape);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
+    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
+    in.shape.causal = causal;
+    return in;
+}
+
+#ifndef FLASHLADDER_GPU
+/// The tasks of a problem in the order in which they are given away, each as its place in LSE: block of queries behind
+/// block, head behind head.
+std::vector<int> expected_order(int T_r, int heads, int section, bool causal) {
+    std::vector<int> order;
+    for (int first = 0; first < heads; first += section)
+        for (int i = 0; i < T_r; ++i)
+            for (int head = first; head < std::min(first + section, heads); ++head)
+                order.push_back(head * T_r + (causal ? T_r - 1 - i : i));
+    return order;
+}
+
+/// Runs a problem of whole blocks of queries on one multiprocessor, where LSE has room for the blocks from `first` up
+/// to `end` alone. The first task that finds no room stops the kernel. Which tasks have ended by then, by their place?
+/// If no task has less than three blocks of keys, no warp is a task ahead of another.
+std::vector<int> tasks_done(const Stage& stage, const Inputs& in, int first, int end, std::size_t l2_bytes) {
+    const VirtualGpu one(1, l2_bytes);
+    const std::size_t block = std::size_t(of_128.B_r);
+    const DeviceProblem problem(stage, in, false);
+    std::optional<DeviceBuffer> nobodys(in.shape.lse_elements() * sizeof(float));  // no memory, once it is freed
+    const DeviceBuffer lse((end - first) * block * sizeof(float));
+    nobodys.reset();
+    ForwardArgs args = problem.args();
+    args.lse = static_cast<float*>(lse.data()) - first * block;
+    try {
+        stage.launch(args);
+    } catch (const CudaError&) {
+    }
+    const std::vector<float> values = lse.download((end - first) * block, DType::f32);
+    std::vector<int> done;
+    for (int i = first; i < end; ++i) {
+        const auto begin = values.begin() + (i - first) * block;
+        if (std::none_of(begin, begin + block, [](float x) { return std::isnan(x); })) done.push_back(i);
+    }
+    return done;
+}
+
+/// Checks the order of tasks, from either end of LSE.
+void check_order(const Stage& stage, const Inputs& in, const std::vector<int>& order, std::size_t l2_bytes = 50 << 20) {
+    const int tasks = static_cast<int>(order.size());
+    for (int cut = 1; cut < tasks; ++cut)
+        for (const auto& [first, end] : {std::pair(0, cut), {cut, tasks}}) {
+            std::vector<int> expected;
+            for (const int task : order) {
+                if (task < first || task >= end) break;
+                expected.push_back(task);
+            }
+            std::sort(expected.begin(), expected.end());
+            INFO("the tasks that ended before one outside of ", first, " to ", end - 1, " did; of ", tasks);
+            CHECK(tasks_done(stage, in, first, end, l2_bytes) == expected);
+        }
+}
+#endif
+
+TEST_CASE("EXERCISE 11.1: what takes longest begins first") {
+    const int T_r = 3, heads = 2, n_q = T_r * of_128.B_r, n_k = n_q + of_128.B_c;
+    const Inputs in = inputs(heads, n_q, n_k, 128, true, test_seed());
+#ifndef FLASHLADDER_GPU
+    check_order(stage_under_test(), in, expected_order(T_r, heads, heads, true));
+#else
+    CHECK(fault(stage_under_test(), in) == "");  // a GPU shows the order in its time alone
+#endif
+}
+
+TEST_CASE("EXERCISE 11.2: each task is done once") {
+    // A single block of keys: Q_i is read once, whenever it is given back.
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 2, 3}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 5, n_q = 2 * size.B_r, n_k = size.B_c;
+            const Inputs in = inputs(heads, n_q, n_k, size.d, false, test_seed());
+#ifndef FLASHLADDER_GPU
+            const auto counts = count_stage(stage_under_test(), in);
+            INFO("d ", size.d, ", multiprocessors ", multiprocessors, ": tasks are not done once, by the bytes of Q");
+            CHECK(counts.tensors.at("Q").read.requested_bytes == std::uint64_t(heads) * n_q * size.d * 2);
+#else
+            CHECK(fault(stage_under_test(), in) == "");  // it shows in its time
+#endif
+        }
+}
+
+TEST_CASE("EXERCISE 11.3: Q_i is given back when nothing reads it any more") {
+    // LSE alone: O may be wrong for another reason.
+    for (const Sizes& size : {of_64, of_128})
+        for (int times = 0; times < 3; ++times) {
+            const VirtualGpu one(1);
+            const Inputs in = inputs(3, 2 * size.B_r, 4 * size.B_c, size.d, false, test_seed() + times, Values::peaky);
+            try {
+                const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
+                CHECK_MESSAGE(result.lse_error <= result.allowed_lse_error, "d ", size.d, ": LSE is off by ",
+                              result.lse_error, ", allowed ", result.allowed_lse_error);
+            } catch (const CudaError& error) {
+                FAIL_CHECK(error.what());
+            }
+        }
+}
+
+TEST_CASE("EXERCISE 11.4: O is not overwritten before TMA has read it") {
+    // Short tasks: the next one ends when the O of the one before may still be there.
+    for (const Sizes& size : {of_64, of_128})
+        for (int times = 0; times < 4; ++times) {
+            const VirtualGpu one(1);
+            const std::string wrong = fault(stage_under_test(), inputs(6, 50, 40, size.d, false, test_seed() + times));
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ": ", wrong);
+        }
+#ifndef FLASHLADDER_GPU
+    const VirtualGpu one(1);
+    const Inputs in = inputs(4, 50, 40, 128, false, test_seed());
+    const std::string report = emulator::find_race([&] { run(stage_under_test(), in); });
+    CHECK_MESSAGE(report.empty(), report);
+#endif
+}
+
+constexpr const char* names[] = {"a block for each task", "fixed schedule", "head after head", "sections in L2",
+                                 "all heads at once"};
+
+TEST_CASE("the rings go on from task to task: any number of blocks of keys, of tasks, of blocks that take them") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 2})
+            for (const int n_k : {1, size.B_c + 7, 2 * size.B_c, 3 * size.B_c - 5}) {
+                const VirtualGpu gpu(multiprocessors);
+                const std::string wrong =
+                    fault(stage_under_test(), inputs(5, size.B_r / 2 + 3, n_k, size.d, false, seed++));
+                CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_k ", n_k, ", multiprocessors ", multiprocessors, ": ",
+                              wrong);
+            }
+}
+
+TEST_CASE("tasks without a key, between others") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const char* name : {"head after head", "fixed schedule", "all heads at once"}) {
+            const VirtualGpu gpu(1);
+            const Inputs in = inputs(3, 3 * size.B_r, size.B_c + 1, size.d, true, seed++);
+            const std::string wrong = fault(variant(name), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", ", std::string(name), ": ", wrong);
+        }
+}
+
+TEST_CASE("the schedule, the order and the number of blocks do not change a bit of the result") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true}) {
+            Inputs in = inputs(4, size.B_r + 20, 2 * size.B_c + 33, size.d, causal, test_seed());
+            in.shape.batch = 1;
+            const Outputs expected = run(stage_under_test(), in, true);
+            const auto check_same = [&](const Stage& stage) {
+                const Outputs found = run(stage, in, true);
+                CHECK_MESSAGE(found.O == expected.O, stage.name());
+                CHECK_MESSAGE(found.lse == expected.lse, stage.name());
+            };
+            for (const int multiprocessors : {1, 3}) {
+                const VirtualGpu gpu(multiprocessors);
+                check_same(stage_under_test());
+                for (const char* name : names) check_same(variant(name));
+            }
+        }
+}
+
+TEST_CASE("heads in sections, also where they do not divide: every task finds its queries, its head, its batch") {
+    // 3 * 4 heads, of which two share a K and V; L2 has room for 1 to 13 of them.
+    for (const Sizes& size : {of_64, of_128}) {
+        AttentionShape shape = shape_of(4, size.B_r + 1, 30, size.d);
+        shape.batch = 3, shape.kv_heads = 2, shape.causal = true;
+        const Inputs in = make_inputs(shape, Values::normal, test_seed());
+        for (const int section : {1, 2, 5, 7, 12, 13}) {
+            const std::size_t bytes_of_head = 2 * 30 * size.d * 2 / 2;
+            const VirtualGpu gpu(2, (section * bytes_of_head + 1) * 3 / 2);
+            const std::string wrong = fault(variant("sections in L2"), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", ", section, " heads together: ", wrong);
+        }
+    }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(1);
+        const int n = 2 * size.B_r + 9, first = size.B_r / size.B_c * size.B_c + (size.B_r % size.B_c ? size.B_c : 0);
+        Inputs in = inputs(1, n, n, size.d, true, test_seed());
+        const Outputs expected = run(stage_under_test(), in, true);
+        for (auto* tensor : {&in.K, &in.V})
+            std::fill(tensor->begin() + first * size.d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = run(stage_under_test(), in, true);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + size.B_r * size.d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + size.B_r, expected.lse.begin()));
+        CHECK(std::isnan(found.O[2 * size.B_r * size.d]));  // later queries do see them
+    }
+}
+
+TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == sizeof(unsigned));
+    const VirtualGpu gpu(2);
+    const Inputs in = inputs(7, 150, 100, 128, true, test_seed());
+    const Outputs expected = run(stage_under_test(), in, true);
+    DeviceProblem problem(stage_under_test(), in, true);
+    for (const int garbage : {0xFF, 0x7F, 0x01}) {
+        problem.scratch.fill(garbage);
+        for (int times = 0; times < 2; ++times) {
+            problem.O.fill(0xFF), problem.lse.fill(0xFF);
+            stage_under_test().launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            const Outputs found = problem.outputs();
+            CHECK_MESSAGE(found.O == expected.O, "scratch was filled with ", garbage, ", launch ", times);
+            CHECK(found.lse == expected.lse);
+        }
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("has no races where blocks take several tasks") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const auto& [name, multiprocessors] : {std::pair("", 1), {"", 2}, {"fixed schedule", 1}}) {
+            const VirtualGpu gpu(multiprocessors);
+            const Stage& stage = *name ? variant(name) : stage_under_test();
+            const Inputs in = inputs(4, size.B_r / 2 + 3, 2 * size.B_c + 5, size.d, true, test_seed());
+            const std::string report = emulator::find_race([&] { run(stage, in, true); });
+            CHECK_MESSAGE(report.empty(), stage.name(), ", d ", size.d, ": ", report);
+        }
+}
+
+TEST_CASE("has no races where tasks have no keys: there the ring of tasks alone holds the producer back") {
+    for (const Sizes& size : {of_64, of_128})
+        for (int times = 0; times < 4; ++times) {
+            const VirtualGpu one(1);
+            const Inputs in = inputs(2, 5 * size.B_r, 10, size.d, true, test_seed() + times);
+            const std::string report = emulator::find_race([&] { run(stage_under_test(), in, true); });
+            CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
+        }
+}
+
+TEST_CASE("the order of tasks: head after head, in sections that fill L2, all heads at once") {
+    const int T_r = 2, heads = 5, n_q = T_r * of_128.B_r, n_k = n_q + of_128.B_c;
+    const Inputs in = inputs(heads, n_q, n_k, 128, true, test_seed());
+    check_order(variant("head after head"), in, expected_order(T_r, heads, 1, true));
+    const std::size_t bytes_of_head = 2 * n_k * 128 * 2;
+    check_order(variant("sections in L2"), in, expected_order(T_r, heads, 2, true), 2 * bytes_of_head * 3 / 2 + 3);
+    check_order(variant("all heads at once"), in, expected_order(T_r, heads, heads, true));
+    const Inputs plain = inputs(2, n_q, n_k, 128, false, test_seed());
+    check_order(stage_under_test(), plain, expected_order(T_r, 2, 1, false));
+}
+
+TEST_CASE("counted: the grid is as many blocks as run at once, or a block for each task") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 3, 4, 132}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 5, T_r = 2, tasks = T_r * heads;
+            const Inputs in = inputs(heads, size.B_r + 1, 20, size.d, false, test_seed());
+            const auto grid = [&](const Stage& stage) { return count_stage(stage, in).work.launches.at(0).grid; };
+            CAPTURE(size.d);
+            CAPTURE(multiprocessors);
+            for (const char* name : {"", "fixed schedule", "all heads at once"}) {
+                const dim3 found = grid(*name ? variant(name) : stage_under_test());
+                CHECK(found.x == unsigned(std::min(tasks, size.blocks * multiprocessors)));
+                CHECK(found.y * found.z == 1);
+            }
+            CHECK(grid(variant("a block for each task")).x == unsigned(tasks));
+        }
+}
+
+TEST_CASE("counted: under every schedule each task is done once, and nothing behind the diagonal is asked for") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const char* name : {"", "a block for each task", "fixed schedule", "sections in L2"}) {
+            const VirtualGpu gpu(3);
+            const Stage& stage = *name ? variant(name) : stage_under_test();
+            const int heads = 3, n_q = 2 * size.B_r + 9, n_k = n_q - 20, T_r = 3;
+            const auto counts = count_stage(stage, inputs(heads, n_q, n_k, size.d, true, test_seed()), true);
+            std::uint64_t keys = 0;  // that blocks of queries ask for, together
+            for (int i = 0; i < n_q; i += size.B_r) {
+                const int seen = std::clamp(i + size.B_r + n_k - n_q, 0, n_k);
+                keys += std::min(n_k, (seen + size.B_c - 1) / size.B_c * size.B_c);
+            }
+            INFO(stage.name(), ", d ", size.d);
+            const std::uint64_t row = heads * size.d * 2;
+            CHECK(counts.tensors.at("Q").read.requested_bytes == n_q * row);
+            CHECK(counts.tensors.at("K").read.requested_bytes == keys * row);
+            CHECK(counts.tensors.at("V").read.requested_bytes == keys * row);
+            CHECK(counts.tensors.at("O").written.requested_bytes == n_q * row);
+            CHECK(counts.tensors.at("lse").written.requested_bytes == std::uint64_t(heads) * n_q * 4);
+            const auto atomics = counts.work.total().global_of(emulator::Access::atomic);
+            const bool dynamic = stage.name() == stage_under_test().name() || std::string(name) == "sections in L2";
+            CHECK(atomics.accesses == (dynamic ? unsigned(heads * T_r) : 0));  // each task asks for the next one
+        }
+}
+
+TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block") {
+    using emulator::Access;
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(2);
+        const int heads = 3, n_q = size.B_r + 5, n_k = 2 * size.B_c + 5, T_r = 2;
+        const auto work = count_stage(stage_under_test(), inputs(heads, n_q, n_k, size.d, false, test_seed())).work;
+        const auto total = work.total();
+        const std::uint64_t row = heads * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(total.global_of(Access::tma_load).requested_bytes == (n_q + 2 * T_r * n_k) * row);
+        CHECK(total.global_of(Access::tma_store).requested_bytes == n_q * row);
+        CHECK(total.global_of(Access::read).requested_bytes == 0);
+        CHECK(total.global_of(Access::write).requested_bytes == 0);
+        CHECK(total.all_shared().conflicts == 0);
+        CHECK(total.barriers == work.launches.at(0).grid.x);  // named barriers are none of the kernel's
+    }
+}
+
+TEST_CASE("counted: shared memory is Q, O, the slots of K and V, and some barriers") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const Inputs in = inputs(2, 50, 500, size.d, false, test_seed());
+        const auto counts = count_stage(stage_under_test(), in);
+        const auto& launch = counts.work.launches.at(0);
+        const std::size_t tiles = (2 * size.B_r + 2 * stages * size.B_c) * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(launch.dynamic_shared_bytes > tiles);
+        CHECK(launch.dynamic_shared_bytes <= tiles + 1024);
+        CHECK(size.blocks * (launch.dynamic_shared_bytes + 1024) <= 228 * 1024);
+        CHECK(launch.most_bytes_in_flight <= tiles - size.B_r * size.d * 2);
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace flashladder

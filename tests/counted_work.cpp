@@ -93,8 +93,9 @@ TEST_CASE("counted: memory beyond inputs and outputs is what the stage asks for,
         CHECK(counts.peak_scratch_bytes == stage.scratch_bytes(shape));
         return counts.peak_scratch_bytes;
     };
-    const std::size_t growth = stage.name() < "01" ? 4 : 2;
-    CHECK(peak(256) == growth * peak(128));
+    const std::size_t once = peak(128), twice = peak(256);
+    if (stage.name() < "01") CHECK(twice == 4 * once);
+    else CHECK(twice <= 2 * once);  // some need a fixed amount, or none
 }
 
 }  // namespace

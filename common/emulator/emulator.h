@@ -16,6 +16,7 @@ struct Settings {
     std::uint64_t seed = 1;                        // decides the order in which threads and blocks run
     int multiprocessors = 4;                       // this many blocks are resident and run interleaved
     std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
+    std::size_t l2_bytes = 50 << 20;  // what the device says of itself: no cache is simulated
     std::size_t memory_bytes = std::size_t(16) << 30;
     bool races = false;  // they are looked for, and an error; at first, whether the environment has LADDER_RACES=1
     bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error

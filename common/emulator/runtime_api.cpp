@@ -180,7 +180,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     std::copy_n(max_grid, 3, properties->maxGridSize);
     properties->major = 9;
     properties->multiProcessorCount = settings().multiprocessors;
-    properties->l2CacheSize = 50 << 20;
+    properties->l2CacheSize = static_cast<int>(settings().l2_bytes);
     return cudaSuccess;
 }
 

@@ -107,6 +107,21 @@ ClosedForm tensor_core_flash(const Head& h, double B_r, double B_c) {
             tiles * B_r * (B_c + lanes_a_row), rows_with_keys * lanes_a_row};
 }
 
+/// Rung 11: as rung 10, but tasks without a key do not ask for their queries, and each task asks for the next one.
+ClosedForm persistent_flash(const Head& h) {
+    const double B_r = h.d == 64 ? 128 : 192, B_c = h.d == 64 ? 64 : 128;
+    ClosedForm form = tensor_core_flash(h, B_r, B_c);
+    const double unseeing = h.causal ? std::floor(std::max(0.0, h.N_q - h.N_k) / B_r) * B_r : 0;
+    const double asked = float_bytes * blocks(h.N_q, B_r);
+    form.requested_bytes += asked - half_bytes * unseeing * h.d;
+    form.distinct_bytes -= half_bytes * unseeing * h.d;
+    return form;
+}
+/// Read and written once a launch, whatever its heads: the word that counts the tasks.
+double distinct_bytes_of_launch(const std::string& stage) {
+    return stage == "11-persistent-grid" ? 2 * float_bytes : 0;
+}
+
 }  // namespace
 
 std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes,
@@ -124,14 +139,15 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"09-warpgroup-mma", [](const Head& h) { return tensor_core_flash(h, 64, h.d == 64 ? 128 : 64); }},
         {"10-warp-specialization",
          [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
+        {"11-persistent-grid", persistent_flash},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;
     const ClosedForm of_head = form->second({double(s.n_q), double(s.n_k), double(s.head_dim), s.causal, wants_lse,
                                              double(shared_bytes), double(s.heads) / s.kv_heads});
     const double heads = double(s.batch) * s.heads;
-    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes, heads * of_head.exponentials,
-                      heads * of_head.divisions};
+    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage),
+                      heads * of_head.exponentials, heads * of_head.divisions};
 }
 
 }  // namespace flashladder

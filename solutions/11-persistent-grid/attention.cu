@@ -26,7 +26,7 @@ namespace {
 
 constexpr int warpgroup = 128;  // threads
 
-/// Which tasks a block takes: its own, as in rung 10; every gridDim.x-th; whichever nobody has taken yet.
+/// Which tasks a block takes: one, as in rung 10; every gridDim.x-th; whichever nobody has taken yet.
 enum class Schedule { one_each, fixed, dynamic };
 
 /// Consumers of a block; keys of a tile; slots of the rings of K and V; blocks that share a multiprocessor.
@@ -40,17 +40,14 @@ struct Config {
     static constexpr int most = (launch_registers * (1 + consumers) - producer_registers) / consumers / 8 * 8;
     static constexpr int consumer_registers = most < 240 ? most : 240;
 };
-template <int consumers, int B_c, int stages, int blocks, Schedule schedule>
-struct Variant : Config<consumers, B_c, stages, blocks, schedule> {};
 
-template <class Element_, int d_, class Config_>
+template <class Element, int d, class Config_>
 struct Shared {
-    using Element = Element_;
     using Config = Config_;
-    static constexpr int d = d_;
     using QueryTile = tile::SharedTile<Element, 64, d, tile::Swizzled<128>>;   // of a consumer
     using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;  // of a warp
     using KeyTile = tile::SharedTile<Element, Config::B_c, d, tile::Swizzled<128>>;
+    using Maps = ForwardMaps<QueryTile, KeyTile, OutputTile>;
     alignas(1024) Element Q[Config::consumers][QueryTile::elements], O[4 * Config::consumers][OutputTile::elements];
     Element K[Config::stages][KeyTile::elements], V[Config::stages][KeyTile::elements];
     lcsf::Ring<1> Q_ring[Config::consumers];
@@ -60,12 +57,11 @@ struct Shared {
 };
 
 struct Problem {
-    int N_q, N_k, heads, group;  // queries, keys; heads, and how many of them share a K and V
-    int T_r, batch_heads;        // blocks of queries of a head, heads of all batches
-    int section;                 // heads whose tasks come together
+    int N_q, N_k, heads, group;     // queries, keys; heads, and how many of them share a K and V
+    int T_r, batch_heads, section;  // blocks of queries of a head; heads of all batches, and how many take turns
     float scale_log2;
     float* lse;
-    unsigned* taken;  // tasks of the dynamic schedule, beyond the first of each block
+    unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
 
     __device__ int tasks() const { return T_r * batch_heads; }
 };
@@ -75,60 +71,52 @@ struct Task {
     int i, head, kv_head, batch, T_c;
 };
 
-/// Task n. They come section by section; within one, the heads take turns, and the last queries are first if causal:
-/// they see most keys.
+/// Task n. Tasks come section by section; within one, its heads take turns. The last section may be smaller.
 template <bool causal, class Config>
 __device__ __forceinline__ Task task_number(const Problem& p, int n) {
     const int section = n / (p.section * p.T_r), rest = n % (p.section * p.T_r);
     const int first_head = section * p.section, heads = min(p.section, p.batch_heads - first_head);
     const int batch_head = first_head + rest % heads, head = batch_head % p.heads;
-    const int i = (causal ? p.T_r - 1 - rest / heads : rest / heads) * Config::B_r;
+    // EXERCISE 11.1 Block rest / heads of the head would be next. But if causal, a block sees more keys the later its
+    // queries are, and what takes longest should not begin last. The starter leaves the order as it is.
+    // STARTER const int block = rest / heads;
+    const int block = causal ? p.T_r - 1 - rest / heads : rest / heads;
+    // END 11.1
+    const int i = block * Config::B_r;
     const int end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
     return {i, head, head / p.group, batch_head / p.heads, (max(end, 0) + Config::B_c - 1) / Config::B_c};
 }
 
-/// Asks for the queries of a task, for each consumer as soon as that one has read those before.
-template <class Memory, class Maps>
-__device__ __forceinline__ void load_queries(Memory& smem, const Maps& maps, const Task& task,
-                                             const lcsf::RingPosition<1>& query) {
-    for (int c = 0; c < Memory::Config::consumers; ++c) {
-        smem.Q_ring[c].wait_empty(query);
-        tile::load(typename Memory::QueryTile{smem.Q[c]}, maps.Q, smem.Q_ring[c].full[0], task.i + c * 64, task.head,
-                   task.batch);
-    }
-}
-
-/// The producer, one thread: asks for all that its tasks need, as slots become free, and tells the consumers which
-/// tasks these are. Tasks without a key need nothing.
+/// The producer, one thread: asks for all that its tasks need, and tells the consumers which tasks these are.
 template <bool causal, class Memory, class Maps>
 __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Problem& p) {
     using Config = typename Memory::Config;
-    using KeyTile = typename Memory::KeyTile;
-    constexpr int B_c = Config::B_c;
     lcsf::RingPosition<1> query;
     lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
     lcsf::RingPosition<2> turn;
     for (int n = blockIdx.x; n < p.tasks();) {
-        int next = p.tasks();
-        if constexpr (Config::schedule == Schedule::fixed) next = n + gridDim.x;
-        // EXERCISE 11.1 The first gridDim.x tasks are given; of those behind, `p.taken` counts how many have found a
+        int next = n + gridDim.x;
+        // EXERCISE 11.2 The first gridDim.x tasks are given; of those behind, `p.taken` counts how many have found a
         // block. Which one does this block take next? It asks now, to know by the time that the consumers want to. The
         // starter takes its neighbour's.
         // STARTER if constexpr (Config::schedule == Schedule::dynamic) next = n + 1;
         if constexpr (Config::schedule == Schedule::dynamic) next = gridDim.x + atomicAdd(p.taken, 1);
-        // END 11.1
-        const Task task = task_number<causal, Config>(p, n);
-        for (int t = 0; t < task.T_c; ++t) {
+        // END 11.2
+        const auto [i, head, kv_head, batch, T_c] = task_number<causal, Config>(p, n);
+        for (int t = 0; t < T_c; ++t) {
+            const int j = t * Config::B_c, slot = key.slot;
             smem.K_ring.wait_empty(key);
-            tile::load(KeyTile{smem.K[key.slot]}, maps.K, smem.K_ring.full[key.slot], t * B_c, task.kv_head,
-                       task.batch);
-            if (t == 0) load_queries(smem, maps, task, query);
+            tile::load(typename Memory::KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, kv_head, batch);
+            for (int c = 0; t == 0 && c < Config::consumers; ++c) {
+                smem.Q_ring[c].wait_empty(query);
+                const typename Memory::QueryTile Q_smem{smem.Q[c]};
+                tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[0], i + c * 64, head, batch);
+            }
             smem.V_ring.wait_empty(key);
-            tile::load(KeyTile{smem.V[key.slot]}, maps.V, smem.V_ring.full[key.slot], t * B_c, task.kv_head,
-                       task.batch);
+            tile::load(typename Memory::KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, kv_head, batch);
             key.advance();
         }
-        if (task.T_c > 0) query.advance();
+        if (T_c > 0) query.advance();
         if constexpr (Config::schedule == Schedule::dynamic) {
             smem.task_ring.wait_empty(turn);
             smem.task[turn.slot] = next;
@@ -144,7 +132,6 @@ template <bool causal, class Memory, class Maps>
 __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, int consumer) {
     using Config = typename Memory::Config;
     using KeyTile = typename Memory::KeyTile;
-    constexpr int B_c = Config::B_c;
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
     const typename Memory::QueryTile Q_smem{smem.Q[consumer]};
     const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};
@@ -154,28 +141,28 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
     for (int n = blockIdx.x; n < p.tasks();) {
         const Task task = task_number<causal, Config>(p, n);
         const int first_row = task.i + consumer * 64 + warp * 16, last_key = first_row + p.N_k - p.N_q;
-        tile::Accumulator<16, Memory::d> O_reg;
+        tile::Accumulator<16, KeyTile::columns> O_reg;
         tile::fill(O_reg, 0);
         tile::OnlineSoftmax<16, tile::SumsByLanes> softmax;
         if (task.T_c > 0) smem.Q_ring[consumer].wait_full(query);
         for (int t = 0; t < task.T_c; ++t) {
-            const int j = t * B_c, slot = key.slot;
-            tile::Accumulator<16, B_c> S_reg;
+            const int j = t * Config::B_c, slot = key.slot;
+            tile::Accumulator<16, Config::B_c> S_reg;
             smem.K_ring.wait_full(key);
             tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[slot]});
             tile::wait<0>(S_reg);
             if (lane == 0) smem.K_ring.release(key);
-            // EXERCISE 11.2 Q_i may make way for the next task's as soon as nothing reads it any more. When is that?
+            // EXERCISE 11.3 Q_i may make way for the next task's as soon as nothing reads it any more. When is that?
             // The starter gives it back in the first step.
             // STARTER if (lane == 0 && t == 0) smem.Q_ring[consumer].release(query);
             if (lane == 0 && t == task.T_c - 1) smem.Q_ring[consumer].release(query);
-            // END 11.2
+            // END 11.3
             tile::multiply_all(S_reg, p.scale_log2);
-            if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
-            if (!causal && j + B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
+            if (causal && j + Config::B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+            if (!causal && j + Config::B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
             softmax.update(S_reg, O_reg);
             softmax.add(S_reg);
-            auto P_reg = tile::to_operand<typename Memory::Element>(S_reg);
+            auto P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
             smem.V_ring.wait_full(key);
             tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[slot]});
             tile::wait<0>(O_reg);
@@ -183,12 +170,11 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
             key.advance();
         }
         if (task.T_c > 0) query.advance();
-        if constexpr (Config::schedule == Schedule::one_each) n = p.tasks();
-        if constexpr (Config::schedule == Schedule::fixed) n += gridDim.x;
+        n += gridDim.x;
         if constexpr (Config::schedule == Schedule::dynamic) {
             smem.task_ring.wait_full(turn);
             n = smem.task[turn.slot];
-            __syncwarp();
+            __syncwarp();  // all lanes have read it
             if (lane == 0) smem.task_ring.release(turn);
             turn.advance();
         }
@@ -196,12 +182,12 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
         const auto lse_rows = softmax.finish(O_reg);
         const unsigned q_rows = (task.batch * p.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
-        // EXERCISE 11.3 TMA may still be at the O of the task before: each warp has its own 16 rows, and lane 0 stores
+        // EXERCISE 11.4 TMA may still be at the O of the task before: each warp has its own 16 rows, and lane 0 stores
         // them. What is to happen before they are overwritten? The starter does not wait.
         // STARTER
         if (lane == 0) ptx::bulk_wait_read<0>();
         __syncwarp();
-        // END 11.3
+        // END 11.4
         tile::store(O_smem, O_reg, 0);
         ptx::fence_proxy_async();
         __syncwarp();
@@ -212,14 +198,12 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
 
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
-    persistent_flash(const __grid_constant__ ForwardMaps<typename Shared<Element, d, Config>::QueryTile,
-                                                         typename Shared<Element, d, Config>::KeyTile,
-                                                         typename Shared<Element, d, Config>::OutputTile> maps,
+    persistent_flash(const __grid_constant__ typename Shared<Element, d, Config>::Maps maps,
                      const __grid_constant__ Problem p) {
     auto& smem = *dynamic_shared<Shared<Element, d, Config>>();
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
     if (threadIdx.x == 0) {
-        constexpr int warps = 4 * Config::consumers;
+        constexpr int warps = 4 * Config::consumers;  // one lane of each releases
         for (auto& ring : smem.Q_ring) ring.init(1, 4);
         smem.K_ring.init(1, warps);
         smem.V_ring.init(1, warps);
@@ -237,32 +221,18 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     }
 }
 
-/// An attribute of the current device.
-int device_has(cudaDeviceAttr attribute) {
-    int device = 0, value = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the device");
-    check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "asking for an attribute of the device");
-    return value;
-}
-
-/// Heads that have their K and V in two thirds of L2 together.
-int heads_in_L2(const AttentionShape& s) {
-    const double bytes = 2.0 * s.n_k * s.head_dim * bytes_per_element(s.dtype) * s.kv_heads / s.heads;
-    return std::clamp(int(device_has(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes), 1, s.batch * s.heads);
-}
-
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args, int section) {
     using Memory = Shared<Element, d, Config>;
     const AttentionShape& s = args.shape;
-    const Problem p{.N_q = s.n_q, .N_k = s.n_k, .heads = s.heads, .group = s.heads / s.kv_heads,
-                    .T_r = (s.n_q + Config::B_r - 1) / Config::B_r, .batch_heads = s.batch * s.heads,
-                    .section = section, .scale_log2 = args.scale * log2_e, .lse = args.lse,
-                    .taken = static_cast<unsigned*>(args.scratch)};
-    const int tasks = p.T_r * p.batch_heads, resident = Config::blocks * device_has(cudaDevAttrMultiProcessorCount);
+    const int T_r = (s.n_q + Config::B_r - 1) / Config::B_r, tasks = T_r * s.batch * s.heads;
+    auto* taken = static_cast<unsigned*>(args.scratch);
+    const Problem p{s.n_q, s.n_k, s.heads, s.heads / s.kv_heads, T_r, s.batch * s.heads, section, args.scale * log2_e,
+                    args.lse, taken};
+    const int resident = Config::blocks * device_attribute(cudaDevAttrMultiProcessorCount);
     const int blocks = Config::schedule == Schedule::one_each ? tasks : std::min(tasks, resident);
     if (Config::schedule == Schedule::dynamic)
-        check_cuda(cudaMemsetAsync(args.scratch, 0, sizeof(unsigned), args.stream), "no task is taken");
+        check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
     launch_kernel(persistent_flash<Element, d, causal, Config>,
                   {.grid = dim3(blocks), .block = Config::threads, .shared_bytes = sizeof(Memory),
                    .stream = args.stream, .blocks = Config::blocks},
@@ -273,30 +243,29 @@ void launch_config(const ForwardArgs& args, int section) {
 template <int d, Schedule schedule>
 using Best = std::conditional_t<d == 64, Config<2, 64, 2, 2, schedule>, Config<3, 128, 2, 1, schedule>>;
 
-/// Heads of a section: all if causal, so that the longest tasks of all come first; else one after the other.
-int section_of(const AttentionShape& shape) { return shape.causal ? shape.batch * shape.heads : 1; }
+// Heads that take turns.
+int one_head(const AttentionShape&) { return 1; }
+int all_heads(const AttentionShape& s) { return s.batch * s.heads; }
+/// So many that their K and V have room in two thirds of L2.
+int heads_in_L2(const AttentionShape& s) {
+    const double bytes = 2.0 * s.n_k * s.head_dim * bytes_per_element(s.dtype) * s.kv_heads / s.heads;
+    return std::clamp(int(device_attribute(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes), 1, all_heads(s));
+}
+/// If causal, long tasks of many heads come first, but of no more than L2 has room for; else one head after the other.
+int best_section(const AttentionShape& s) { return s.causal ? heads_in_L2(s) : one_head(s); }
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, Schedule::dynamic>>(args, section_of(args.shape));
+        launch_config<Element, d, causal, Best<d, Schedule::dynamic>>(args, best_section(args.shape));
+    });
+}
+template <Schedule schedule, int (*section)(const AttentionShape&)>
+void launch_variant(const ForwardArgs& args) {
+    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        launch_config<Element, d, causal, Best<d, schedule>>(args, section(args.shape));
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
-
-template <Schedule schedule>
-void launch_schedule(const ForwardArgs& args) {
-    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, schedule>>(args, section_of(args.shape));
-    });
-}
-template <int (*section)(const AttentionShape&)>
-void launch_order(const ForwardArgs& args) {
-    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, Schedule::dynamic>>(args, section(args.shape));
-    });
-}
-int one_head(const AttentionShape&) { return 1; }
-int all_heads(const AttentionShape& shape) { return shape.batch * shape.heads; }
 
 const Support supports{.stage = "11-persistent-grid", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .lse = true, .grouped_query = true, .strides = true, .compute_capability = 90};
@@ -307,11 +276,11 @@ Support variant(std::string name) {
 }
 const Registration registrations[] = {
     {{supports, launch, scratch_bytes}},
-    {{variant("a block for each task"), launch_schedule<Schedule::one_each>, scratch_bytes}},
-    {{variant("fixed schedule"), launch_schedule<Schedule::fixed>, scratch_bytes}},
-    {{variant("head after head"), launch_order<one_head>, scratch_bytes}},
-    {{variant("sections in L2"), launch_order<heads_in_L2>, scratch_bytes}},
-    {{variant("all heads at once"), launch_order<all_heads>, scratch_bytes}},
+    {{variant("a block for each task"), launch_variant<Schedule::one_each, best_section>, scratch_bytes}},
+    {{variant("fixed schedule"), launch_variant<Schedule::fixed, best_section>, scratch_bytes}},
+    {{variant("head after head"), launch_variant<Schedule::dynamic, one_head>, scratch_bytes}},
+    {{variant("sections in L2"), launch_variant<Schedule::dynamic, heads_in_L2>, scratch_bytes}},
+    {{variant("all heads at once"), launch_variant<Schedule::dynamic, all_heads>, scratch_bytes}},
 };
 
 }  // namespace

@@ -1,0 +1,66 @@
+// The tasks of common/lcsf/tasks.h: every one has a number and is done once, in the order that was asked for.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "../test_seed.h"
+#include "task_cases.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+TEST_CASE("order of tasks: section by section, in it the heads in turn, their blocks first to last or last to first") {
+    for (const auto& [T_r, heads, batches] : {std::tuple(1, 1, 1), {4, 1, 1}, {1, 5, 1}, {3, 4, 2}, {5, 3, 3}})
+        for (const int section : {1, 2, 3, 5, 8, 100})
+            for (const bool last_block_first : {false, true}) {
+                INFO(T_r, " blocks of ", heads, " heads in ", batches, " batches, ", section, " heads together, ",
+                     last_block_first ? "last" : "first", " block first");
+                const Places found = places(T_r, heads, batches, section, last_block_first);
+                std::size_t n = 0;
+                for (int first = 0; first < heads * batches; first += section)
+                    for (int turn = 0; turn < T_r; ++turn)
+                        for (int head = first; head < std::min(first + section, heads * batches); ++head, ++n) {
+                            CHECK(found.blocks[n] == (last_block_first ? T_r - 1 - turn : turn));
+                            CHECK(found.heads[n] == head % heads);
+                            CHECK(found.batches[n] == head / heads);
+                        }
+                CHECK(n == found.blocks.size());
+            }
+}
+
+constexpr int grids[] = {1, 2, 3, 7, 20};
+
+TEST_CASE("dynamic schedule: every task is done once, by all warps of a block, whatever the number of blocks") {
+    for (const int blocks : grids)
+        for (const int tasks : {1, 2, 7, 8, 40}) {
+            INFO(tasks, " tasks, ", blocks, " blocks");
+            const Taken taken = take_tasks(tasks, blocks);
+            CHECK(std::ranges::all_of(taken.done, [](int lanes) { return lanes == 32; }));
+            for (int block = 0; block < blocks; ++block) {
+                const auto first = taken.order.begin() + block * task_warps * tasks;
+                CHECK(*first == (block < tasks ? block : -1));
+                for (int warp = 1; warp < task_warps; ++warp)
+                    CHECK(std::equal(first, first + tasks, first + warp * tasks));
+                const auto end = std::find(first, first + tasks, -1);
+                CHECK(std::is_sorted(first, end));  // so a block's longest tasks come first, too
+            }
+        }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("dynamic schedule: no races, by any of several seeds") {
+    for (int i = 0; i < 5; ++i)
+        for (const int blocks : {1, 3}) {
+            emulator::reseed(test_seed() + std::uint64_t(i));
+            const std::string report = emulator::find_race([&] { take_tasks(20, blocks); });
+            CHECK_MESSAGE(report.empty(), report);
+        }
+}
+#endif
+
+}  // namespace
+}  // namespace flashladder
