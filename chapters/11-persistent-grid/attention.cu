@@ -249,8 +249,8 @@ int heads_in_L2(const AttentionShape& s) {
     const double bytes = 2.0 * s.n_k * s.head_dim * bytes_per_element(s.dtype) * s.kv_heads / s.heads;
     return std::clamp(int(device_attribute(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes), 1, all_heads(s));
 }
-/// All if causal, so that the longest tasks of all come first; else one after the other.
-int best_section(const AttentionShape& s) { return s.causal ? all_heads(s) : one_head(s); }
+/// If causal, long tasks of many heads come first, but of no more than L2 has room for; else one head after the other.
+int best_section(const AttentionShape& s) { return s.causal ? heads_in_L2(s) : one_head(s); }
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
