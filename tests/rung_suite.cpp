@@ -282,6 +282,32 @@ TEST_CASE("Q and O of more than 2^31 elements" * doctest::skip()) {
 
 const Stage& stage_under_test() { return stages().front(); }
 
+std::string fault(const Stage& stage, const Inputs& inputs, Layout layout) {
+    try {
+        const Comparison result = check(stage, inputs, Judge::both_rules, true, layout);
+        return result.passed ? "" : result.describe(inputs.shape);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later) {
+    shape.causal = true;
+    const std::ptrdiff_t d = shape.head_dim;
+    Inputs in = make_inputs(shape, Values::normal, test_seed());
+    try {
+        const Outputs expected = run(stage_under_test(), in, true);
+        for (auto* tensor : {&in.K, &in.V})
+            std::fill(tensor->begin() + seen * d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
+        const Outputs found = run(stage_under_test(), in, true);
+        CHECK(std::equal(found.O.begin(), found.O.begin() + rows * d, expected.O.begin()));
+        CHECK(std::equal(found.lse.begin(), found.lse.begin() + rows, expected.lse.begin()));
+        CHECK(std::isnan(found.O.at(std::size_t(later * d))));
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+    }
+}
+
 double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row) {
     const std::size_t d = static_cast<std::size_t>(reference.head_dim);
     double product = 0, norm = 0, reference_norm = 0;
