@@ -6,9 +6,21 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <thread>
 
 namespace flashladder {
 namespace {
+
+/// Calls f(first, end) for parts of 0 to n, one on each core. f does not throw.
+template <class F>
+void in_parallel(std::size_t n, F f) {
+    constexpr std::size_t least = 64;  // rows, below which a thread does not pay
+    const std::size_t parts = std::clamp<std::size_t>(n / least, 1, std::max(1u, std::thread::hardware_concurrency()));
+    std::vector<std::thread> others;
+    for (std::size_t part = 1; part < parts; ++part) others.emplace_back(f, n * part / parts, n * (part + 1) / parts);
+    f(0, n / parts);
+    for (auto& thread : others) thread.join();
+}
 
 /// Attention for one row after another; sums are of type Real, what standard attention would store goes through
 /// `round`.
@@ -19,33 +31,35 @@ AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round r
     AttentionRows out{s.head_dim, std::move(rows), {}, {}};
     out.O.assign(out.rows.size() * d, 0);
     out.lse.assign(out.rows.size(), -std::numeric_limits<double>::infinity());
-    std::vector<Real> p(n_k), o(d);
-    for (std::size_t r = 0; r < out.rows.size(); ++r) {
-        const std::size_t row = out.rows[r], i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;
-        const std::size_t kv_head = b * s.kv_heads + h / (s.heads / s.kv_heads);
-        const float* q = &in.Q[row * d];
-        const float* K = &in.K[kv_head * n_k * d];
-        const float* V = &in.V[kv_head * n_k * d];
-        const long long visible = s.causal ? static_cast<long long>(i) + 1 + s.n_k - s.n_q : s.n_k;
-        const std::size_t keys = static_cast<std::size_t>(std::clamp<long long>(visible, 0, s.n_k));
-        if (keys == 0) continue;
+    in_parallel(out.rows.size(), [&](std::size_t first, std::size_t end) {
+        std::vector<Real> p(n_k), o(d);
+        for (std::size_t r = first; r < end; ++r) {
+            const std::size_t row = out.rows[r], i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;
+            const std::size_t kv_head = b * s.kv_heads + h / (s.heads / s.kv_heads);
+            const float* q = &in.Q[row * d];
+            const float* K = &in.K[kv_head * n_k * d];
+            const float* V = &in.V[kv_head * n_k * d];
+            const long long visible = s.causal ? static_cast<long long>(i) + 1 + s.n_k - s.n_q : s.n_k;
+            const std::size_t keys = static_cast<std::size_t>(std::clamp<long long>(visible, 0, s.n_k));
+            if (keys == 0) continue;
 
-        for (std::size_t j = 0; j < keys; ++j) {
-            Real dot = 0;
-            for (std::size_t x = 0; x < d; ++x) dot += Real(q[x]) * Real(K[j * d + x]);
-            p[j] = round(dot * Real(in.scale));
+            for (std::size_t j = 0; j < keys; ++j) {
+                Real dot = 0;
+                for (std::size_t x = 0; x < d; ++x) dot += Real(q[x]) * Real(K[j * d + x]);
+                p[j] = round(dot * Real(in.scale));
+            }
+            const Real m = *std::max_element(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(keys));
+            Real l = 0;
+            for (std::size_t j = 0; j < keys; ++j) l += p[j] = std::exp(p[j] - m);
+            std::fill(o.begin(), o.end(), Real(0));
+            for (std::size_t j = 0; j < keys; ++j) {
+                const Real weight = round(p[j] / l);
+                for (std::size_t x = 0; x < d; ++x) o[x] += weight * Real(V[j * d + x]);
+            }
+            for (std::size_t x = 0; x < d; ++x) out.O[r * d + x] = round(o[x]);
+            out.lse[r] = m + std::log(l);
         }
-        const Real m = *std::max_element(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(keys));
-        Real l = 0;
-        for (std::size_t j = 0; j < keys; ++j) l += p[j] = std::exp(p[j] - m);
-        std::fill(o.begin(), o.end(), Real(0));
-        for (std::size_t j = 0; j < keys; ++j) {
-            const Real weight = round(p[j] / l);
-            for (std::size_t x = 0; x < d; ++x) o[x] += weight * Real(V[j * d + x]);
-        }
-        for (std::size_t x = 0; x < d; ++x) out.O[r * d + x] = round(o[x]);
-        out.lse[r] = m + std::log(l);
-    }
+    });
     return out;
 }
 
@@ -83,7 +97,8 @@ AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> 
 
 float round_to(DType dtype, float x) {
     switch (dtype) {
-        case DType::f32: return x;
+        case DType::f32:
+            return x;
         case DType::bf16: {
             if (std::isnan(x)) return x;
             std::uint32_t bits = std::bit_cast<std::uint32_t>(x);

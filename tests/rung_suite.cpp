@@ -207,6 +207,10 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal([](auto& a) { a.V = nullptr; }, "V is a null pointer");
     check_refusal([](auto& a) { a.O = nullptr; }, "O is a null pointer");
     check_refusal([](auto& a) { a.scale = std::numeric_limits<float>::quiet_NaN(); }, "scale is nan");
+    if (stage.supports.positive_scale) {
+        check_refusal([](auto& a) { a.scale = 0; }, "scale is 0");
+        check_refusal([](auto& a) { a.scale = -0.125f; }, "scale is -0.125");
+    }
     if (stage.scratch_bytes(inputs.shape) > 0)
         check_refusal([](auto& a) { a.scratch = nullptr; }, "scratch is a null pointer");
     if (stage.supports.max_n_k > 0) check_refusal([](auto& a) { a.shape.n_k = 2000000000; }, "n_k is 2000000000");

@@ -156,6 +156,8 @@ void Stage::launch(const ForwardArgs& given) const {
         refuse(!bad.empty(), bad);
     }
     refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
+    refuse(supports.positive_scale && !(args.scale > 0),
+           fmt::format("scale is {}, and this stage supports positive ones alone; stages up to 11 support others", args.scale));
     if (why.empty() && !args.scratch)
         if (const std::size_t bytes = scratch_bytes(args.shape))
             refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", bytes));

@@ -15,7 +15,7 @@ struct TaskOrder {
         int block, head, batch;
     };
 
-    __device__ __forceinline__ int tasks() const { return T_r * heads * batches; }
+    __host__ __device__ int tasks() const { return T_r * heads * batches; }
     /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for causal ones, which take the longer the
     /// later their queries are: what takes longest should not begin last.
     template <bool last_block_first>

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "problem.h"
+#include "ptx/fence.h"
 #include "ptx/mbarrier.h"
 #include "ptx/tensor_map.h"
 #include "ptx/tma.h"
+#include "tile/copy.h"
 #include "tile/swizzled.h"
 
 namespace flashladder::tile {
@@ -55,6 +57,20 @@ __device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile&
     for (int column = 0; column < Tile::columns; column += TensorMap<Tile>::panel)
         ptx::tma_store(tensor.map, tile.data + column * Tile::rows, {column, row, head, batch});
     ptx::bulk_commit();
+}
+
+/// The same for what a warp has in registers, by way of a tile of its own, which it may have stored before: waits until
+/// that has been read. By a warp; lane 0 begins the copy.
+template <class Tile, int rows, int columns>
+__device__ __forceinline__ void store_by_way_of(const Tile& tile, const Accumulator<rows, columns>& C,
+                                                const TensorMap<Tile>& tensor, int row, int head, int batch) {
+    static_assert(Tile::rows == rows && Tile::columns == columns, "the tile has the shape of what goes through it");
+    if (threadIdx.x % 32 == 0) ptx::bulk_wait_read<0>();
+    __syncwarp();
+    store(tile, C, 0);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) store(tensor, tile, row, head, batch);
 }
 
 }  // namespace flashladder::tile

@@ -66,5 +66,11 @@ template <int pending, int columns>
 __device__ __forceinline__ void wait(Accumulator<16, columns>& C) {
     ptx::wgmma_wait<pending>(registers(C));
 }
+/// The same, where the last of them had A in registers: these are free again too.
+template <int pending, int columns, class Element, int depth>
+__device__ __forceinline__ void wait(Accumulator<16, columns>& C, Operand<Element, 16, depth>& A) {
+    wait<pending>(C);
+    ptx::pin(A.fragment);
+}
 
 }  // namespace flashladder::tile

@@ -1,0 +1,362 @@
+// Rung 12: overlap. The softmax of one block of keys runs while the tensor cores multiply for others.
+//
+// Idea      within a warpgroup: S of a block and O += P V of the block before are begun together, and the softmax
+//           starts as soon as S is there, under the other product. Between warpgroups: they take turns to begin
+//           products, so that one computes exponentials while another one has the tensor cores. Blocks with a mask
+//           come first, in steps of their own, and the scale goes into the exponential: what hides must be short.
+// Saves     the time in which tensor cores wait for exponentials, and exponentials for tensor cores.
+// Costs     registers for S, P and O at once: at d 128 two consumers instead of three.
+// Source    FlashAttention-3 (Shah et al., 2024), sections 3.1 and 3.2
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
+#include <algorithm>
+
+#include "harness/forward_maps.h"
+#include "harness/launch_forward.h"
+#include "harness/stage.h"
+#include "harness/task_order.h"
+#include "lcsf/ring.h"
+#include "lcsf/tasks.h"
+#include "ptx/elect.h"
+#include "ptx/fence.h"
+#include "ptx/named_barrier.h"
+#include "ptx/setmaxnreg.h"
+#include "tile/online_softmax.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int warpgroup = 128;  // threads
+
+/// What hides the softmax: products of other warpgroups, which take turns; the warpgroup's own; both; nothing.
+enum class Overlap { none, ping_pong, intra, both };
+
+/// Consumers of a block; keys of a tile; slots of the rings of K and V; whether the scale goes into the exponential.
+template <int consumers_, int B_c_, int stages_, Overlap overlap_, bool fused_ = true>
+struct Config {
+    static constexpr int consumers = consumers_, B_c = B_c_, stages = stages_;
+    static constexpr bool fused = fused_;
+    static constexpr bool ping_pong = overlap_ == Overlap::ping_pong || overlap_ == Overlap::both;
+    static constexpr bool intra = overlap_ == Overlap::intra || overlap_ == Overlap::both;
+    static constexpr int B_r = 64 * consumers, threads = warpgroup * (1 + consumers);
+    static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
+};
+
+template <class Element, int d_, class Config_>
+struct Shared {
+    using Config = Config_;
+    static constexpr int d = d_;
+    using QueryTile = tile::SharedTile<Element, 64, d, tile::Swizzled<128>>;   // of a consumer
+    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;  // of a warp
+    using KeyTile = tile::SharedTile<Element, Config::B_c, d, tile::Swizzled<128>>;
+    using Maps = ForwardMaps<QueryTile, KeyTile, OutputTile>;
+    alignas(1024) Element Q[2][Config::consumers][QueryTile::elements];  // this task's, and the next one's
+    Element K[Config::stages][KeyTile::elements], V[Config::stages][KeyTile::elements];
+    Element O[4 * Config::consumers][OutputTile::elements];
+    lcsf::Ring<2> Q_ring[Config::consumers];
+    lcsf::Ring<Config::stages> K_ring, V_ring;
+    lcsf::TaskSlots tasks;
+};
+
+struct Problem {
+    int N_q, N_k, group;    // queries, keys; heads that share a K and V
+    lcsf::TaskOrder order;  // rung 11's
+    float scale_log2;
+    float* lse;
+    unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
+};
+
+/// What is to be done: B_r queries from query i on, against T_c blocks of keys. A task without keys has one block too,
+/// of keys that nobody sees: so each has a first step.
+struct Task {
+    int i, head, batch, T_c;
+};
+
+template <bool causal, class Config>
+__device__ __forceinline__ Task task_number(const Problem& p, int n) {
+    const auto [block, head, batch] = p.order.place<causal>(n);
+    const int i = block * Config::B_r, end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
+    return {i, head, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
+}
+
+/// The producer, one thread. The last block of keys comes first: it is the one with a mask.
+template <bool causal, class Memory, class Maps>
+__device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Problem& p) {
+    using Config = typename Memory::Config;
+    using KeyTile = typename Memory::KeyTile;
+    lcsf::RingPosition<2> query;
+    lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
+    lcsf::TaskProducer tasks;
+    while (tasks.task < p.order.tasks()) {
+        const auto [i, head, batch, T_c] = task_number<causal, Config>(p, tasks.task);
+        tasks.ask(p.taken);
+        for (int t = T_c - 1; t >= 0; --t) {
+            const int j = t * Config::B_c, slot = key.slot;
+            smem.K_ring.wait_empty(key);
+            tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, head / p.group, batch);
+            for (int c = 0; t == T_c - 1 && c < Config::consumers; ++c) {
+                smem.Q_ring[c].wait_empty(query);
+                const typename Memory::QueryTile Q_smem{smem.Q[query.slot][c]};
+                tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[query.slot], i + c * 64, head, batch);
+            }
+            smem.V_ring.wait_empty(key);
+            tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, head / p.group, batch);
+            key.advance();
+        }
+        query.advance();
+        tasks.advance(smem.tasks);
+    }
+}
+
+/// Consumers begin products one after the other: 0, 1, ..., 0, ... Each has a named barrier, at which it waits for the
+/// one before it. All threads of a consumer.
+template <class Config>
+struct Turns {
+    static constexpr int pair = 2 * warpgroup;  // who waits and who passes
+    int consumer;
+
+    // EXERCISE 12.4 Consumer c waits at named barrier 1 + c, and whoever has begun its products lets the next one
+    // through. Those who wait and those who pass are both counted. The starter has no turns: all begin when they like.
+    // STARTER __device__ __forceinline__ void wait() const {}
+    // STARTER __device__ __forceinline__ void pass() const {}
+    __device__ __forceinline__ void wait() const {
+        if (Config::ping_pong) ptx::named_barrier_sync(1 + consumer, pair);
+    }
+    __device__ __forceinline__ void pass() const {
+        if (Config::ping_pong) ptx::named_barrier_arrive(1 + (consumer + 1) % Config::consumers, pair);
+    }
+    // END 12.4
+    /// The last one makes the first one begin; at the end, the first one takes back what the last one has passed.
+    __device__ __forceinline__ void open() const {
+        if (consumer == Config::consumers - 1) pass();
+    }
+    __device__ __forceinline__ void close() const {
+        if (consumer == 0) wait();
+    }
+};
+
+/// A consumer, 128 threads: 64 queries of each task against all keys that come.
+template <bool causal, class Memory, class Maps>
+struct Consumer {
+    using Config = typename Memory::Config;
+    using KeyTile = typename Memory::KeyTile;
+    using Scores = tile::Accumulator<16, Config::B_c>;
+
+    Memory& smem;
+    const Maps& maps;
+    const Problem& p;
+    int consumer, warp, lane;
+    Turns<Config> turns = {consumer};
+    lcsf::RingPosition<2> query = {};
+    lcsf::RingPosition<Config::stages> key = {}, value = {};  // V_j is read a step later than K_j
+    tile::Operand<typename KeyTile::Element, 16, Config::B_c> P_reg = {};
+    tile::Accumulator<16, Memory::d> O_reg = {};
+    tile::OnlineSoftmax<16, tile::SumsByLanes> softmax = {};
+
+    __device__ __forceinline__ void begin_scores(Scores& S_reg) {
+        smem.K_ring.wait_full(key);
+        turns.wait();
+        const typename Memory::QueryTile Q_smem{smem.Q[query.slot][consumer]};
+        tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[key.slot]});
+    }
+    __device__ __forceinline__ void begin_output() {
+        smem.V_ring.wait_full(value);
+        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
+    }
+    __device__ __forceinline__ void end_scores() {
+        if (lane == 0) smem.K_ring.release(key);
+        key.advance();
+    }
+    __device__ __forceinline__ void end_output() {
+        tile::wait<0>(O_reg, P_reg);
+        if (lane == 0) smem.V_ring.release(value);
+        value.advance();
+    }
+
+    __device__ __forceinline__ void hide(Scores& S_reg, int first_row, int j) {
+        if (causal) tile::hide_right_of(S_reg, first_row + p.N_k - p.N_q - j);
+        if (!causal) tile::hide_columns(S_reg, p.N_k - j);
+    }
+    /// S becomes P = 2^(scale S - scale m), one multiply-add and one exponential an element; m is of scores as they
+    /// are. Returns by what O, which is under way, is to be multiplied.
+    __device__ __forceinline__ tile::RowValues<16> weigh(Scores& S_reg) {
+        const float scale = Config::fused ? p.scale_log2 : 1;
+        if (!Config::fused) tile::multiply_all(S_reg, p.scale_log2);
+        const auto m_new = tile::row_max(S_reg, softmax.m);
+        tile::RowValues<16> rescale;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float shift = fmaxf(m_new.value[0][h] * scale, tile::lowest);  // finite where no key is seen
+            float sums[2] = {0, 0};  // two, as each addition waits for the one before it
+#pragma unroll
+            for (int c = 0; c < Config::B_c / 8; ++c)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    float& s = S_reg.fragment[0][c][2 * h + e];
+                    sums[e] += s = ptx::ex2_approx(fmaf(s, scale, -shift));
+                }
+            float &m = softmax.m.value[0][h], &l = softmax.l.l.value[0][h];
+            rescale.value[0][h] = ptx::ex2_approx((m - m_new.value[0][h]) * scale);
+            m = m_new.value[0][h];
+            l = l * rescale.value[0][h] + (sums[0] + sums[1]);
+        }
+        return rescale;
+    }
+
+    /// The first block of a task, behind which there is no P yet.
+    __device__ __forceinline__ void first_step(int first_row, int j) {
+        Scores S_reg;
+        begin_scores(S_reg);
+        turns.pass();
+        tile::wait<0>(S_reg);
+        end_scores();
+        hide(S_reg, first_row, j);
+        weigh(S_reg);
+        P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
+    }
+    /// S and P of block j, while O takes up the block before.
+    template <bool masked>
+    __device__ __forceinline__ void step(int first_row, int j) {
+        Scores S_reg;
+        begin_scores(S_reg);
+        begin_output();
+        turns.pass();
+        // EXERCISE 12.1 Two products are under way, and the softmax needs S alone. How many may still be pending here,
+        // if Config::intra? The starter waits for both.
+        // STARTER tile::wait<0>(S_reg);
+        tile::wait<Config::intra ? 1 : 0>(S_reg);
+        // END 12.1
+        end_scores();
+        if (masked) hide(S_reg, first_row, j);
+        const auto rescale = weigh(S_reg);
+        // EXERCISE 12.2 O_reg and P_reg belong to the tensor cores until end_output(). What may be done before it, what
+        // only after it? The starter does all before.
+        // STARTER P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
+        // STARTER tile::multiply_rows(O_reg, rescale);
+        // STARTER end_output();
+        end_output();
+        P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
+        tile::multiply_rows(O_reg, rescale);
+        // END 12.2
+    }
+
+    /// All steps of a task.
+    __device__ __forceinline__ void compute(const Task& task, int first_row) {
+        const int last_key = task.i + consumer * 64 + p.N_k - p.N_q;  // that all queries of this consumer see
+        int j = (task.T_c - 1) * Config::B_c;
+        softmax = {};
+        tile::fill(O_reg, 0);
+        smem.Q_ring[consumer].wait_full(query);
+        first_step(first_row, j);
+        j -= Config::B_c;
+        // EXERCISE 12.3 Without a mask, only the first block can have keys that are not there. If causal, more blocks
+        // may have keys that come too late for some query of this consumer: which? The starter masks no other block.
+        // STARTER
+        for (; causal && j >= 0 && j + Config::B_c - 1 > last_key; j -= Config::B_c) step<true>(first_row, j);
+        // END 12.3
+#pragma unroll 1
+        for (; j >= 0; j -= Config::B_c) step<false>(first_row, j);
+        if (lane == 0) smem.Q_ring[consumer].release(query);
+        query.advance();
+        begin_output();
+        end_output();
+    }
+    __device__ __forceinline__ void store(const Task& task, int first_row) {
+        const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};
+        if (Config::fused) tile::multiply_rows(softmax.m, tile::RowValues<16>{{{p.scale_log2, p.scale_log2}}});
+        const auto lse_rows = softmax.finish(O_reg);
+        const unsigned q_rows = (task.batch * p.order.heads + task.head) * p.N_q;
+        if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
+        tile::store_by_way_of(O_smem, O_reg, maps.O, first_row, task.head, task.batch);
+    }
+    __device__ __forceinline__ void consume() {
+        turns.open();
+        for (lcsf::TaskConsumer tasks; tasks.task < p.order.tasks();) {
+            const Task task = task_number<causal, Config>(p, tasks.task);
+            const int first_row = task.i + consumer * 64 + warp * 16;
+            compute(task, first_row);
+            tasks.advance(smem.tasks);
+            store(task, first_row);
+        }
+        turns.close();
+        if (lane == 0) ptx::bulk_wait_read<0>();
+    }
+};
+
+template <class Element, int d, bool causal, class Config>
+__global__ void __launch_bounds__(Config::threads, 1)
+    overlapped_flash(const __grid_constant__ typename Shared<Element, d, Config>::Maps maps,
+                     const __grid_constant__ Problem p) {
+    using Memory = Shared<Element, d, Config>;
+    auto& smem = *dynamic_shared<Memory>();
+    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
+    if (threadIdx.x == 0) {
+        constexpr int warps = 4 * Config::consumers;  // one lane of each releases
+        for (auto& ring : smem.Q_ring) ring.init(1, 4);
+        smem.K_ring.init(1, warps);
+        smem.V_ring.init(1, warps);
+        smem.tasks.init(warps);
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();
+
+    if (role == 0) {
+        ptx::registers_decrease<Config::producer_registers>();
+        if (threadIdx.x / 32 == 0 && ptx::elect_one()) produce<causal>(smem, maps, p);
+    } else {
+        ptx::registers_increase<Config::consumer_registers>();
+        const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
+        Consumer<causal, Memory, typename Memory::Maps>{smem, maps, p, role - 1, warp, lane}.consume();
+    }
+}
+
+template <class Element, int d, bool causal, class Config>
+void launch_config(const ForwardArgs& args) {
+    using Memory = Shared<Element, d, Config>;
+    const AttentionShape& s = args.shape;
+    auto* taken = static_cast<unsigned*>(args.scratch);
+    const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, task_order(s, Config::B_r), args.scale * log2_e, args.lse,
+                    taken};
+    check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
+    launch_kernel(overlapped_flash<Element, d, causal, Config>,
+                  {.grid = dim3(std::min(p.order.tasks(), device_attribute(cudaDevAttrMultiProcessorCount))),
+                   .block = Config::threads, .shared_bytes = sizeof(Memory), .stream = args.stream},
+                  forward_maps<typename Memory::QueryTile, typename Memory::KeyTile, typename Memory::OutputTile>(args),
+                  p);
+}
+
+template <int d, Overlap overlap, bool fused = true>
+using Best = std::conditional_t<d == 64, Config<3, 128, 4, overlap, fused>, Config<2, 128, 2, overlap, fused>>;
+
+void launch(const ForwardArgs& args) {
+    with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        launch_config<Element, d, causal, Best<d, Overlap::both>>(args);
+    });
+}
+template <Overlap overlap, bool fused>
+void launch_variant(const ForwardArgs& args) {
+    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        launch_config<Element, d, causal, Best<d, overlap, fused>>(args);
+    });
+}
+std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
+
+const Support supports{.stage = "12-overlap", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
+                       .compute_capability = 90};
+Support variant(std::string name) {
+    Support s = supports.for_variant(std::move(name));
+    s.causal = true;
+    return s;
+}
+const Registration registrations[] = {
+    {{supports, launch, scratch_bytes}},
+    {{variant("no overlap"), launch_variant<Overlap::none, true>, scratch_bytes}},
+    {{variant("ping-pong"), launch_variant<Overlap::ping_pong, true>, scratch_bytes}},
+    {{variant("intra"), launch_variant<Overlap::intra, true>, scratch_bytes}},
+    {{variant("no overlap, scores multiplied before"), launch_variant<Overlap::none, false>, scratch_bytes}},
+    {{variant("scores multiplied before"), launch_variant<Overlap::both, false>, scratch_bytes}},
+};
+
+}  // namespace
+}  // namespace flashladder
