@@ -27,6 +27,9 @@ struct TaskOrder {
     }
 };
 
+/// How blocks come by tasks: one each, on a grid of all; each gridDim.x-th; whichever nobody has taken yet.
+enum class Schedule { one_each, fixed, dynamic };
+
 /// How the producer of a block tells its consumers which tasks are theirs; lives in shared memory.
 struct TaskSlots {
     Ring<2> ring;
@@ -51,6 +54,13 @@ struct TaskProducer {
         ptx::barrier_arrive(slots.ring.full[at_.slot]);
         at_.advance();
     }
+    /// The same by any schedule.
+    template <Schedule schedule>
+    __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
+        if constexpr (schedule == Schedule::dynamic) advance(slots);
+        if constexpr (schedule == Schedule::fixed) task += gridDim.x;
+        if constexpr (schedule == Schedule::one_each) task = tasks;
+    }
 
 private:
     int next_ = 0;
@@ -68,6 +78,13 @@ struct TaskConsumer {
         __syncwarp();  // all lanes have read it
         if (threadIdx.x % 32 == 0) slots.ring.release(at_);
         at_.advance();
+    }
+    /// The same by any schedule.
+    template <Schedule schedule>
+    __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
+        if constexpr (schedule == Schedule::dynamic) advance(slots);
+        if constexpr (schedule == Schedule::fixed) task += gridDim.x;
+        if constexpr (schedule == Schedule::one_each) task = tasks;
     }
 
 private:

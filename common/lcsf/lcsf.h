@@ -1,0 +1,204 @@
+// Load, compute, store, finish: a kernel says what it moves and what it computes, the template has the rest, which rungs
+// 08 to 13 have built by hand: roles and their registers, rings and their barriers, tasks, turns, and outputs that leave
+// while the next task is computed.
+//
+// A Kernel is a struct of types, numbers and static functions:
+//
+//   consumers, stages, schedule   warpgroups that compute; slots of the rings; how blocks come by tasks
+//   turns                         whether consumers take turns to begin products
+//   FirstTile, SecondTile         what a step needs, and waits for one after the other: K_j and V_j
+//   OwnTile, own_slots            of a consumer: what is loaded for a whole task, if own_is_loaded, and what leaves at its
+//                                 end: Q_i and O_i
+//   Problem                       the parameter of the kernel, tensor maps and all
+//   Task, tasks(p), task(p, n)    how many tasks there are, and which one is number n
+//   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
+//   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
+//                                 by one thread: ask for a tile, whose bytes `full` counts
+//   State                         what a consumer has in registers
+//   begin(state, c, p, task)      by a consumer: the first steps. False: this task has no work for it
+//   compute(state, c, p, task)    by a consumer: the other steps
+//   finish(state, c, p, task)     by a consumer: writes the output to c.own(), each warp its own part
+//   store(c, p, task)             by lane 0 of each warp: begins to copy its part of c.own() away
+#pragma once
+
+#include "launch.h"
+#include "lcsf/ring.h"
+#include "lcsf/tasks.h"
+#include "lcsf/turns.h"
+#include "ptx/elect.h"
+#include "ptx/fence.h"
+#include "ptx/setmaxnreg.h"
+#include "ptx/tma.h"
+
+namespace flashladder::lcsf {
+
+constexpr int warpgroup = 128;               // threads
+constexpr std::size_t most_shared_bytes = 232448;  // 227 KB, of a block of sm_90
+
+/// Registers of a thread that loads, and of one that computes, for so many consumers: all that a multiprocessor has.
+template <int consumers>
+struct Registers {
+    static_assert(consumers >= 2 && consumers <= 4, "LCSF: a block has 2, 3 or 4 consumers");
+    static constexpr int producer = consumers == 2 ? 40 : consumers == 3 ? 32 : 24;
+    static constexpr int consumer = consumers == 2 ? 232 : consumers == 3 ? 160 : 112;
+};
+
+template <class Kernel>
+struct Memory {
+    using Element = typename Kernel::FirstTile::Element;
+    alignas(1024) Element own[Kernel::own_slots][Kernel::consumers][Kernel::OwnTile::elements];
+    Element first[Kernel::stages][Kernel::FirstTile::elements], second[Kernel::stages][Kernel::SecondTile::elements];
+    Ring<Kernel::own_slots> own_rings[Kernel::consumers];
+    Ring<Kernel::stages> first_ring, second_ring;
+    TaskSlots tasks;
+};
+
+/// A consumer's way through a ring of tiles. All threads of a consumer.
+template <class Tile, int stages>
+struct Reader {
+    typename Tile::Element (*tiles)[Tile::elements];
+    Ring<stages>& ring;
+    RingPosition<stages> at = {};
+
+    /// The next tile, once it has come.
+    __device__ __forceinline__ Tile take() {
+        ring.wait_full(at);
+        return {tiles[at.slot]};
+    }
+    /// It will not be read any more.
+    __device__ __forceinline__ void give_back() {
+        if (threadIdx.x % 32 == 0) ring.release(at);
+        at.advance();
+    }
+};
+
+/// What a consumer, 128 threads, has to work with.
+template <class Kernel>
+struct Consumer {
+    Memory<Kernel>& smem;
+    const int number, warp, lane;
+    Turns<Kernel::consumers, Kernel::turns> turns = {number};
+    Reader<typename Kernel::FirstTile, Kernel::stages> first = {smem.first, smem.first_ring};
+    Reader<typename Kernel::SecondTile, Kernel::stages> second = {smem.second, smem.second_ring};
+    RingPosition<Kernel::own_slots> own_at = {};
+    int leaving = -1;  // the slot of own from which an output leaves; -1: none
+
+    /// This consumer's tile of the task: what was loaded, or what is to leave.
+    __device__ __forceinline__ typename Kernel::OwnTile own() const { return {smem.own[own_at.slot][number]}; }
+    /// A step without work for this consumer, while others need it to take its turn and to give back tiles.
+    __device__ __forceinline__ void skip() {
+        first.take();
+        turns.wait();
+        turns.pass();
+        first.give_back();
+        second.take();
+        second.give_back();
+    }
+    /// Once the output of the task before has left, its place may be loaded again, or written.
+    __device__ __forceinline__ void give_back_own() {
+        if (leaving >= 0 && lane == 0) {
+            ptx::bulk_wait_read<0>();
+            if (Kernel::own_is_loaded) ptx::barrier_arrive(smem.own_rings[number].empty[leaving]);
+        }
+        __syncwarp();
+        leaving = -1;
+    }
+};
+
+/// The producer, one thread.
+template <class Kernel>
+__device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Kernel::Problem& p, unsigned* taken) {
+    RingPosition<Kernel::own_slots> own;
+    RingPosition<Kernel::stages> at;
+    TaskProducer tasks;
+    while (tasks.task < Kernel::tasks(p)) {
+        const auto task = Kernel::task(p, tasks.task);
+        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
+        const int steps = Kernel::steps(task);
+        for (int t = 0; t < steps; ++t) {
+            smem.first_ring.wait_empty(at);
+            Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
+            if constexpr (Kernel::own_is_loaded)
+                for (int c = 0; t == 0 && c < Kernel::consumers; ++c) {
+                    smem.own_rings[c].wait_empty(own);
+                    Kernel::load_own({smem.own[own.slot][c]}, smem.own_rings[c].full[own.slot], p, task, c);
+                }
+            smem.second_ring.wait_empty(at);
+            Kernel::load_second({smem.second[at.slot]}, smem.second_ring.full[at.slot], p, task, t);
+            at.advance();
+        }
+        own.advance();
+        tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+    }
+}
+
+/// A consumer, 128 threads.
+template <class Kernel>
+__device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Kernel::Problem& p, int number) {
+    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
+    Consumer<Kernel> c{smem, number, warp, lane};
+    typename Kernel::State state;
+    c.turns.open();
+    for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
+        const auto task = Kernel::task(p, tasks.task);
+        if constexpr (Kernel::own_is_loaded) smem.own_rings[number].wait_full(c.own_at);
+        const bool works = Kernel::begin(state, c, p, task);
+        c.give_back_own();  // it has left by now, under the first steps of this task
+        if (works) Kernel::compute(state, c, p, task);
+        tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+        if (works) {
+            Kernel::finish(state, c, p, task);
+            ptx::fence_proxy_async();
+            __syncwarp();
+            if (lane == 0) Kernel::store(c, p, task);
+            c.leaving = c.own_at.slot;
+        } else if (Kernel::own_is_loaded && lane == 0) {
+            smem.own_rings[number].release(c.own_at);
+        }
+        c.own_at.advance();
+    }
+    c.turns.close();
+    if (lane == 0) ptx::bulk_wait_read<0>();
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(warpgroup*(1 + Kernel::consumers), 1)
+    lcsf_kernel(const __grid_constant__ typename Kernel::Problem p, unsigned* taken) {
+    auto& smem = *dynamic_shared<Memory<Kernel>>();
+    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
+    if (threadIdx.x == 0) {
+        constexpr int warps = 4 * Kernel::consumers;  // one lane of each gives back
+        for (auto& ring : smem.own_rings) ring.init(1, 4);
+        smem.first_ring.init(1, warps);
+        smem.second_ring.init(1, warps);
+        smem.tasks.init(warps);
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();
+
+    if (role == 0) {
+        ptx::registers_decrease<Registers<Kernel::consumers>::producer>();
+        if (threadIdx.x / 32 == 0 && ptx::elect_one()) produce<Kernel>(smem, p, taken);
+    } else {
+        ptx::registers_increase<Registers<Kernel::consumers>::consumer>();
+        consume<Kernel>(smem, p, role - 1);
+    }
+}
+
+/// Launches a Kernel for all tasks of p. The dynamic schedule needs `taken`, a word of device memory. Throws CudaError.
+template <class Kernel>
+void launch(const typename Kernel::Problem& p, unsigned* taken, cudaStream_t stream) {
+    static_assert(sizeof(Memory<Kernel>) <= most_shared_bytes,
+                  "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
+    static_assert(Kernel::stages >= 2, "LCSF: a ring has two slots or more, one to load and one to read");
+    const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+    const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
+    if (Kernel::schedule == Schedule::dynamic)
+        check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
+    launch_kernel(lcsf_kernel<Kernel>,
+                  {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + Kernel::consumers)),
+                   .shared_bytes = sizeof(Memory<Kernel>), .stream = stream},
+                  p, taken);
+}
+
+}  // namespace flashladder::lcsf

@@ -1,0 +1,197 @@
+// Rung 14: load, compute, store, finish. What the last six rungs were is a template; what is left is attention.
+//
+// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles, rings,
+//           barriers, registers, turns, schedules and the store that goes on under the next task are common/lcsf/lcsf.h,
+//           for any kernel of this kind: gemm.cu beside this file is another one.
+// Saves     lines. The machine code is that of rung 13.
+// Costs     a template to learn; and a table that says which tiles are best for which shape (configurations.h).
+// Source    ThunderKittens (Spector et al., 2024): LCSF
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
+#include <algorithm>
+
+#include "harness/forward_maps.h"
+#include "harness/launch_forward.h"
+#include "harness/stage.h"
+#include "harness/task_order.h"
+#include "lcsf/lcsf.h"
+#include "tile/lazy_softmax.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int unit = 64;  // queries of a consumer
+
+/// Consumers of a block; keys of a tile; slots of the rings of K and V; how blocks come by tasks.
+template <int consumers_, int B_c_, int stages_, lcsf::Schedule schedule_ = lcsf::Schedule::dynamic>
+struct Config {
+    static constexpr int consumers = consumers_, B_c = B_c_, stages = stages_;
+    static constexpr lcsf::Schedule schedule = schedule_;
+};
+
+/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they see.
+template <class Element, int d, bool causal, class Config>
+struct Attention : Config {
+    static constexpr int B_c = Config::B_c, B_r = unit * Config::consumers, own_slots = 2;
+    static constexpr bool turns = true, own_is_loaded = true;
+    using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
+    using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
+    using SecondTile = FirstTile;                                                  // V_j
+    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;      // a warp's part of O_i
+    using Scores = tile::Accumulator<16, B_c>;
+    using Consumer = lcsf::Consumer<Attention>;
+
+    struct Problem {
+        ForwardMaps<OwnTile, FirstTile, OutputTile> maps;
+        int N_q, N_k, group;  // queries, keys; heads that share a K and V
+        lcsf::TaskOrder order;
+        int low;  // blocks of queries with one unit less: the first ones of a head
+        float scale_log2, slack;    // slack: by how much a score may exceed the m of its row
+        float* lse;
+    };
+    struct Task {
+        int i, units, head, batch, T_c;  // from query i on; blocks of keys
+    };
+    struct State {
+        tile::Accumulator<16, d> O;
+        tile::Operand<Element, 16, B_c> P;
+        tile::LazySoftmax softmax;
+        int j;  // the key that the next step begins with: blocks go from the last to the first, as the last has the mask
+    };
+
+    // ---- tasks
+    __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks(); }
+    __device__ static Task task(const Problem& p, int n) {
+        const auto [block, head, batch] = p.order.template place<true>(n);
+        const int i = block * B_r - min(block, p.low) * unit, units = Config::consumers - (block < p.low);
+        const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
+        return {i, units, head, batch, max((end + B_c - 1) / B_c, 1)};
+    }
+    __device__ static int steps(const Task& task) { return task.T_c; }
+
+    // ---- load
+    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
+        tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
+    }
+    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.head / p.group, task.batch);
+    }
+    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.head / p.group, task.batch);
+    }
+
+    // ---- compute
+    __device__ __forceinline__ static bool begin(State& s, Consumer& c, const Problem& p, const Task& task) {
+        s.j = (task.T_c - 1) * B_c;
+        const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
+        const bool works = c.number < task.units;
+        for (; s.j >= 0 && (!works || (causal && s.j > max(last_seen, 0))); s.j -= B_c) c.skip();
+        if (!works) return false;
+
+        Scores S;
+        begin_scores(S, c);
+        c.turns.pass();
+        tile::wait<0>(S);
+        c.first.give_back();
+        hide(S, c, p, task, s.j);
+        s.softmax = {};
+        s.softmax.update(S, p.scale_log2, p.slack);
+        s.P = tile::to_operand<Element>(S);
+        tile::fill(s.O, 0);
+        s.j -= B_c;
+        return true;
+    }
+    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
+        const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
+        for (; causal && s.j >= 0 && s.j + B_c - 1 > last_key; s.j -= B_c) step<true>(s, c, p, task);
+#pragma unroll 1
+        for (; s.j >= 0; s.j -= B_c) step<false>(s, c, p, task);
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+    }
+    /// S and P of the block from key j on, while O takes up P V of the block before.
+    template <bool masked>
+    __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
+        Scores S;
+        begin_scores(S, c);
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        c.turns.pass();
+        tile::wait<1>(S);
+        c.first.give_back();
+        if (masked) hide(S, c, p, task, s.j);
+        if (s.softmax.update(S, p.scale_log2, p.slack)) {
+            tile::wait<0>(s.O, s.P);
+            tile::multiply_rows(s.O, s.softmax.factor);
+        }
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        s.P = tile::to_operand<Element>(S);
+    }
+    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
+        const FirstTile K_j = c.first.take();
+        c.turns.wait();
+        tile::begin_multiply_transposed(S, c.own(), K_j);
+    }
+    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
+        return task.i + c.number * unit + c.warp * 16;
+    }
+    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task, int j) {
+        const int last_key = first_row(c, task) + p.N_k - p.N_q;
+        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
+        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
+    }
+
+    // ---- finish, store
+    __device__ static OutputTile output_of_warp(const Consumer& c) {
+        return {c.own().data + c.warp * OutputTile::elements};
+    }
+    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        const auto lse = s.softmax.finish(s.O, p.scale_log2);
+        const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
+        if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
+        tile::store(output_of_warp(c), s.O, 0);
+    }
+    __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
+        tile::store(p.maps.O, output_of_warp(c), first_row(c, task), task.head, task.batch);
+    }
+};
+
+template <class Element, int d, bool causal, class Config>
+void launch_config(const ForwardArgs& args) {
+    using Kernel = Attention<Element, d, causal, Config>;
+    const AttentionShape& s = args.shape;
+    const lcsf::TaskOrder order = task_order(s, Kernel::B_r);
+    const int too_many = order.T_r * Config::consumers - (s.n_q + unit - 1) / unit;  // units without a query
+    const float scale_log2 = args.scale * log2_e;
+    lcsf::launch<Kernel>(
+        {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
+         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r), scale_log2,
+         tile::slack_log2<Element> / scale_log2, args.lse},
+        static_cast<unsigned*>(args.scratch), args.stream);
+}
+
+#ifdef CFG
+template <int d, bool causal>
+using Best = Config<CFG>;
+#else
+template <int d, bool causal>
+using Best = std::conditional_t<d == 64, Config<3, 128, 4>, Config<3, 64, 4>>;
+#endif
+
+void launch(const ForwardArgs& args) {
+    with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        launch_config<Element, d, causal, Best<d, causal>>(args);
+    });
+}
+std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
+
+const Support supports{.stage = "14-lcsf", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
+                       .compute_capability = 90};
+const Registration registrations[] = {
+    {{supports, launch, scratch_bytes}},
+};
+
+}  // namespace
+}  // namespace flashladder
