@@ -155,7 +155,7 @@ void print_kernels(const StageCounts& counts) {
     fmt::print("{}\n", table.plain());
     const Work total = counts.work.total();
     if (total.overlapped_exponentials > 0)
-        fmt::print("{} of the exponentials while the same threads have products of a warpgroup under way\n",
+        fmt::print("{} of the exponentials overlap with products of the same warpgroup\n",
                    percent(double(total.overlapped_exponentials) / double(total.exponentials)));
     if (total.named_barriers > 0) fmt::print("{} named barriers\n", total.named_barriers);
     if (total.overlapped_exponentials + total.named_barriers > 0) fmt::print("\n");
