@@ -104,7 +104,8 @@ void for_each_store(const std::function<void(const WayCase&, const Tensor&, cons
 TEST_CASE("store_by_way_of: what registers hold, rounded, to the rows of its head and nowhere else; three times") {
     Random random(test_seed());
     for_each_store([&](const WayCase& c, const Tensor& tensor, const std::vector<TileAt>& places) {
-        const Bits16 C = whole_elements(random, c.element, std::size_t(stored_tiles * storing_warps) * c.rows * c.columns);
+        const Bits16 C =
+            whole_elements(random, c.element, std::size_t(stored_tiles * storing_warps) * c.rows * c.columns);
         Floats values;
         for (const auto bits : C) values.push_back(float(from_bits(c.element, bits)));
         Bits16 expected(memory_of(tensor, c.columns), poison);

@@ -89,7 +89,8 @@ Bits16 store_by_way(const Floats& C, const Tensor& tensor, const std::vector<Til
     const DeviceArray<float> C_device(C);
     const DeviceArray<std::uint16_t> memory_device(Bits16(memory, poison));
     launch_kernel(store_by_way_kernel<Tile>, {1, storing_warps * warp, storing_warps * Tile::elements * 2},
-                  map_of<Tile>(memory_device.data(), tensor), C_device.data(), Places{{places[0], places[1], places[2]}});
+                  map_of<Tile>(memory_device.data(), tensor), C_device.data(),
+                  Places{{places[0], places[1], places[2]}});
     return memory_device.download();
 }
 
@@ -104,6 +105,12 @@ void add(std::vector<GlobalCase>& cases) {
     using Layout = tile::SwizzledFor<columns>;
     using Tile = tile::SharedTile<T, rows, columns, Layout>;
     cases.push_back({swizzle_of<Layout>, element_of<T>, rows, columns, load<Tile>, store<Tile>, make<Tile>});
+}
+
+template <class T, int rows, int columns>
+WayCase way_case() {
+    return {element_of<T>, rows, columns,
+            store_by_way<tile::SharedTile<T, rows, columns, tile::SwizzledFor<columns>>>};
 }
 
 }  // namespace
@@ -122,13 +129,8 @@ std::vector<GlobalCase> global_cases() {
 }
 
 std::vector<WayCase> way_cases() {
-    const auto of = []<class T, int rows, int columns>() {
-        return WayCase{element_of<T>, rows, columns,
-                         store_by_way<tile::SharedTile<T, rows, columns, tile::SwizzledFor<columns>>>};
-    };
-    return {of.operator()<__nv_bfloat16, 16, 64>(),  of.operator()<__half, 16, 64>(),
-            of.operator()<__nv_bfloat16, 16, 128>(), of.operator()<__half, 16, 128>(),
-            of.operator()<__half, 32, 32>(),         of.operator()<__nv_bfloat16, 64, 16>()};
+    return {way_case<__nv_bfloat16, 16, 64>(), way_case<__half, 16, 64>(), way_case<__nv_bfloat16, 16, 128>(),
+            way_case<__half, 16, 128>(),       way_case<__half, 32, 32>(), way_case<__nv_bfloat16, 64, 16>()};
 }
 
 bool has_tma() {

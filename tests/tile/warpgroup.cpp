@@ -60,7 +60,8 @@ TEST_CASE("wait: an operand in registers is free again, and an accumulator whole
         Floats C(std::size_t(rows) * c.d);
         for (float& x : C) x = float(draw(random, -1000, 1000));
         const WarpgroupProducts found = c.reuse(A, B_t, P, next_P, B, C);
-        check_equal(found.transposed, product(c.element, A, B_t, 1, c.d, c.keys, c.d, Floats(std::size_t(rows) * c.keys)));
+        const Floats zero(std::size_t(rows) * c.keys);
+        check_equal(found.transposed, product(c.element, A, B_t, 1, c.d, c.keys, c.d, zero));
         std::vector<double> expected(C.size());
         for (const Bits16* factor : {&P, &next_P, &P}) {
             const auto part = product(c.element, *factor, B, c.d, 1, c.d, c.keys, Floats(C.size()));
