@@ -86,7 +86,7 @@ TEST_CASE("EXERCISE 12.1: the softmax begins while another product is under way"
         CHECK(work.exponentials == heads * blocks * of_step);
         CHECK(work.overlapped_exponentials == heads * (blocks - 1) * of_step);  // the first has nothing to hide under
 #else
-        CHECK(fault(stage_under_test(), in) == "");  // a GPU shows it in its time alone
+        CHECK(fault(stage_under_test(), in) == "");      // a GPU shows it in its time alone
 #endif
     }
 }
@@ -250,10 +250,12 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
             const Inputs in = inputs(heads, n_q, n_k, size.d, causal, test_seed());
             const int all = steps(size, heads, n_q, n_k, causal), firsts = heads * T_r;
             const std::uint64_t of_step = size.B_r * (size.B_c + 4), turns = size.consumers * all + 2;
-            for (const auto& [name, intra, ping_pong] :
-                 {std::tuple("", true, true), {"intra", true, false}, {"ping-pong", false, true},
-                  {"no overlap", false, false}, {"scores multiplied before", true, true},
-                  {"no overlap, scores multiplied before", false, false}}) {
+            for (const auto& [name, intra, ping_pong] : {std::tuple("", true, true),
+                                                         {"intra", true, false},
+                                                         {"ping-pong", false, true},
+                                                         {"no overlap", false, false},
+                                                         {"scores multiplied before", true, true},
+                                                         {"no overlap, scores multiplied before", false, false}}) {
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const auto work = count(stage, in);
                 INFO(stage.name(), ", d ", size.d, ", causal ", causal);

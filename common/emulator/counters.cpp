@@ -217,7 +217,7 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
         else
             lines[to_string(site.place)] += work_of(site);
     }
-    for (const auto& [pc, n] : trace.exponentials) 
+    for (const auto& [pc, n] : trace.exponentials)
         work_at.emplace_back(pc, Work{.exponentials = n.all, .overlapped_exponentials = n.overlapped});
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site)
         if (site->count > 0) work_at.emplace_back(site->pc, Work{.divisions = site->count});

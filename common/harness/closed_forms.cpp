@@ -128,9 +128,7 @@ ClosedForm overlapped_flash(const Head& h, double B_r, double B_c) {
     return form;
 }
 /// Read and written once a launch, whatever its heads: the word that counts the tasks.
-double distinct_bytes_of_launch(const std::string& stage) {
-    return stage >= "11" ? 2 * float_bytes : 0;
-}
+double distinct_bytes_of_launch(const std::string& stage) { return stage >= "11" ? 2 * float_bytes : 0; }
 
 }  // namespace
 

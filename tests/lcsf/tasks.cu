@@ -1,9 +1,9 @@
 #include "lcsf/tasks.h"
 
 #include "../emulator/device_array.h"
+#include "harness/task_order.h"
 #include "launch.h"
 #include "ptx/fence.h"
-#include "harness/task_order.h"
 #include "task_cases.h"
 
 namespace flashladder {

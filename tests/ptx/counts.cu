@@ -205,7 +205,7 @@ __global__ void overlap(int warpgroups, float* y) {
         ptx::wgmma_fence(d);
         ptx::wgmma<T>(d, a, b, false);
         ptx::wgmma_commit();
-        __nanosleep(1000);  // both may be done by now: the thread does not know
+        __nanosleep(1000);        // both may be done by now: the thread does not know
         x += ptx::ex2_approx(x);  // overlaps
         ptx::wgmma_wait<1>(c);
         x += ptx::ex2_approx(x + c[0]);  // overlaps
@@ -220,7 +220,9 @@ TEST_CASE("counts: exponentials of threads that have begun products and not wait
     const DeviceArray<float> y(std::vector<float>(256));
     for (int times = 0; times < 5; ++times)
         for (const int warpgroups : {0, 1, 2}) {
-            const LaunchWork work = count([&] { launch_kernel(overlap, {1, 256, shared_bytes}, warpgroups, y.data()); });
+            const LaunchWork work = count([&] {
+                launch_kernel(overlap, {1, 256, shared_bytes}, warpgroups, y.data());
+            });
             CAPTURE(warpgroups);
             CHECK(work.total.exponentials == 2 * 256 + 4 * 128 * unsigned(warpgroups));
             CHECK(work.total.overlapped_exponentials == 3 * 128 * unsigned(warpgroups));

@@ -109,8 +109,7 @@ void add(std::vector<GlobalCase>& cases) {
 
 template <class T, int rows, int columns>
 WayCase way_case() {
-    return {element_of<T>, rows, columns,
-            store_by_way<tile::SharedTile<T, rows, columns, tile::SwizzledFor<columns>>>};
+    return {element_of<T>, rows, columns, store_by_way<tile::SharedTile<T, rows, columns, tile::SwizzledFor<columns>>>};
 }
 
 }  // namespace
