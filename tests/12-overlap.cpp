@@ -1,4 +1,328 @@
 // Rung 12. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+/// What a block of the rung has, by head dimension. It has a multiprocessor to itself.
+struct Sizes {
+    int d, B_r, B_c, consumers, stages;
+};
+constexpr Sizes of_64{64, 192, 128, 3, 4}, of_128{128, 128, 128, 2, 2};
+
+const Stage& variant(const std::string& name) { return find_stage("12-overlap/" + name); }
+
+/// While it lives, the virtual GPU has so many multiprocessors. A real one has what it has.
+struct VirtualGpu {
+#ifndef FLASHLADDER_GPU
+    explicit VirtualGpu(int multiprocessors) { emulator::settings().multiprocessors = multiprocessors; }
+    ~VirtualGpu() { emulator::settings() = before; }
+    const emulator::Settings before = emulator::settings();
+#else
+    explicit VirtualGpu(int) {}
+    ~VirtualGpu() {}
+#endif
+};
+
+Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
+    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
+    in.shape.causal = causal;
+    return in;
+}
+/// The same with keys that are 0: all scores are 0, all weights 1, and no maximum ever changes. Whoever mixes up P of
+/// two blocks, or forgets to rescale, does not notice.
+Inputs inputs_without_scores(int heads, int n_q, int n_k, int d, std::uint64_t seed) {
+    Inputs in = inputs(heads, n_q, n_k, d, false, seed);
+    std::fill(in.K.begin(), in.K.end(), 0.0f);
+    return in;
+}
+
+#ifndef FLASHLADDER_GPU
+/// Blocks of keys that all tasks go over, of all heads. Each has one at least.
+int steps(const Sizes& size, int heads, int n_q, int n_k, bool causal) {
+    int steps = 0;
+    for (int i = 0; i < n_q; i += size.B_r) {
+        const int seen = causal ? std::clamp(i + size.B_r + n_k - n_q, 1, n_k) : n_k;
+        steps += (seen + size.B_c - 1) / size.B_c;
+    }
+    return heads * steps;
+}
+
+/// What a stage does, counted; nothing where the kernel stops, and then the test has failed.
+emulator::Work count(const Stage& stage, const Inputs& in) {
+    try {
+        return count_stage(stage, in, true).work.total();
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        return {};
+    }
+}
+
+std::string race(const Stage& stage, const Inputs& in) {
+    return emulator::find_race([&] { run(stage, in, true); });
+}
+#endif
+
+TEST_CASE("EXERCISE 12.1: the softmax begins while another product is under way") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const int heads = 3, blocks = 4;
+        const Inputs in = inputs_without_scores(heads, size.B_r, blocks * size.B_c, size.d, test_seed());
+        CAPTURE(size.d);
+#ifndef FLASHLADDER_GPU
+        const auto work = count(stage_under_test(), in);
+        const std::uint64_t of_step = size.B_r * (size.B_c + 4);
+        CHECK(work.exponentials == heads * blocks * of_step);
+        CHECK(work.overlapped_exponentials == heads * (blocks - 1) * of_step);  // the first has nothing to hide under
+#else
+        CHECK(fault(stage_under_test(), in) == "");      // a GPU shows it in its time alone
+#endif
+    }
+}
+
+TEST_CASE("EXERCISE 12.2: O and P are left alone until their product is done") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const Values values : {Values::growing_maximum, Values::peaky}) {
+            const Inputs in = inputs(2, size.B_r, 4 * size.B_c, size.d, false, test_seed(), values);
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ": ", wrong);
+#ifndef FLASHLADDER_GPU
+            const std::string report = race(stage_under_test(), in);
+            CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
+#endif
+        }
+}
+
+TEST_CASE("EXERCISE 12.3: every block with a key that comes too late for some query has a mask") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int more_keys : {0, 1, 40, 63, 64, 65, 127, 200, -30}) {
+            const int n_q = 2 * size.B_r;
+            const std::string wrong = fault(stage_under_test(), inputs(1, n_q, n_q + more_keys, size.d, true, seed++));
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_k - N_q ", more_keys, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 12.4: consumers take turns") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 2}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 3, n_q = size.B_r + 1, n_k = 3 * size.B_c;
+            const Inputs in = inputs(heads, n_q, n_k, size.d, false, test_seed());
+            CAPTURE(size.d);
+#ifndef FLASHLADDER_GPU
+            // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
+            const int turns = size.consumers * steps(size, heads, n_q, n_k, false) + multiprocessors;
+            INFO("not each consumer waits once in each step for the one before it, by the named barriers");
+            CHECK(count(stage_under_test(), in).named_barriers == unsigned(turns));
+#else
+            CHECK(fault(stage_under_test(), in) == "");  // it shows in its time
+#endif
+        }
+}
+
+constexpr const char* overlaps[] = {"no overlap", "ping-pong", "intra"};
+
+TEST_CASE("what overlaps does not change a bit of the result") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true}) {
+            const Inputs in = inputs(3, size.B_r + 20, 3 * size.B_c + 33, size.d, causal, test_seed());
+            const auto check_same = [&](const Stage& stage, const Stage& other) {
+                const Outputs expected = run(stage, in, true), found = run(other, in, true);
+                CHECK_MESSAGE(found.O == expected.O, other.name(), ", d ", size.d);
+                CHECK_MESSAGE(found.lse == expected.lse, other.name(), ", d ", size.d);
+            };
+            for (const char* name : overlaps) check_same(stage_under_test(), variant(name));
+            check_same(variant("scores multiplied before"), variant("no overlap, scores multiplied before"));
+        }
+}
+
+TEST_CASE("the rings go on from task to task: any number of blocks of keys, of tasks, of blocks that take them") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 2})
+            for (const int n_k : {1, size.B_c + 7, 2 * size.B_c, 3 * size.B_c - 5, 5 * size.B_c}) {
+                const VirtualGpu gpu(multiprocessors);
+                const std::string wrong =
+                    fault(stage_under_test(), inputs(5, size.B_r / 2 + 3, n_k, size.d, false, seed++));
+                CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_k ", n_k, ", multiprocessors ", multiprocessors, ": ",
+                              wrong);
+            }
+}
+
+TEST_CASE("tasks without a key, between others: they have one block, and all of it is hidden") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int n_k : {1, 70, size.B_c + 1}) {
+            const VirtualGpu gpu(1);
+            const Inputs in = inputs(3, 3 * size.B_r, n_k, size.d, true, seed++);
+            for (const char* name : {"", "no overlap", "scores multiplied before"}) {
+                const Stage& stage = *name ? variant(name) : stage_under_test();
+                const std::string wrong = fault(stage, in);
+                CHECK_MESSAGE(wrong.empty(), stage.name(), ", d ", size.d, ": ", wrong);
+            }
+        }
+}
+
+TEST_CASE("any positive scale: m is a maximum of scores as they are, and what it shifts by stays finite") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const float scale : {1e-30f, 1e-4f, 0.03f, 1.0f, 3.0f}) {
+            // Half of the queries see nothing; if scale * log2(e) > 1, the lowest float times it is none.
+            Inputs in = inputs(2, 2 * size.B_r, size.B_r, size.d, true, seed++);
+            in.scale = scale;
+            if (scale >= 1)
+                for (float& x : in.Q) x /= 16;  // the power of two leaves a 16-bit number one
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", scale ", scale, ": ", wrong);
+        }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(1);
+        const int n = 2 * size.B_r + 9, seen = (size.B_r + size.B_c - 1) / size.B_c * size.B_c;  // by the first task
+        check_hidden_keys_reach_nobody(shape_of(1, n, n, size.d), seen, size.B_r, 2 * size.B_r);
+    }
+}
+
+TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == sizeof(unsigned));
+    const VirtualGpu gpu(2);
+    const Inputs in = inputs(7, 150, 100, 128, true, test_seed());
+    const Outputs expected = run(stage_under_test(), in, true);
+    DeviceProblem problem(stage_under_test(), in, true);
+    for (const int garbage : {0xFF, 0x7F, 0x01}) {
+        problem.scratch.fill(garbage);
+        for (int times = 0; times < 2; ++times) {
+            problem.O.fill(0xFF), problem.lse.fill(0xFF);
+            stage_under_test().launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            const Outputs found = problem.outputs();
+            CHECK_MESSAGE(found.O == expected.O, "scratch was filled with ", garbage, ", launch ", times);
+            CHECK(found.lse == expected.lse);
+        }
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("has no races where blocks take several tasks") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const char* name : {"", "ping-pong", "intra"})
+            for (const bool causal : {false, true}) {
+                const VirtualGpu one(1);
+                const Stage& stage = *name ? variant(name) : stage_under_test();
+                const Inputs in = inputs(3, size.B_r / 2 + 3, 3 * size.B_c + 5, size.d, causal, test_seed());
+                const std::string report = race(stage, in);
+                CHECK_MESSAGE(report.empty(), stage.name(), ", d ", size.d, ": ", report);
+            }
+}
+
+// A block of keys or two: so few that neither ring holds the producer back before it asks for the queries of the task
+// behind the next one.
+TEST_CASE("has no races where tasks are short: the next queries come while these are in use") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int n_k : {10, size.B_c + 10})
+            for (const bool causal : {false, true}) {
+                const VirtualGpu one(1);
+                const Inputs in = inputs(7, size.B_r - 3, n_k, size.d, causal, test_seed());
+                const std::string report = race(stage_under_test(), in);
+                CHECK_MESSAGE(report.empty(), "d ", size.d, ", N_k ", n_k, ", causal ", causal, ": ", report);
+            }
+}
+
+TEST_CASE("counted: exponentials overlap with the warpgroup's own products in two variants, turns are taken in two") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true}) {
+            const VirtualGpu gpu(2);
+            const int heads = 3, n_q = size.B_r + 9, n_k = 2 * size.B_c + 40, T_r = 2;
+            const Inputs in = inputs(heads, n_q, n_k, size.d, causal, test_seed());
+            const int all = steps(size, heads, n_q, n_k, causal), firsts = heads * T_r;
+            const std::uint64_t of_step = size.B_r * (size.B_c + 4), turns = size.consumers * all + 2;
+            for (const auto& [name, intra, ping_pong] : {std::tuple("", true, true),
+                                                         {"intra", true, false},
+                                                         {"ping-pong", false, true},
+                                                         {"no overlap", false, false},
+                                                         {"scores multiplied before", true, true},
+                                                         {"no overlap, scores multiplied before", false, false}}) {
+                const Stage& stage = *name ? variant(name) : stage_under_test();
+                const auto work = count(stage, in);
+                INFO(stage.name(), ", d ", size.d, ", causal ", causal);
+                CHECK(work.exponentials == all * of_step);
+                CHECK(work.overlapped_exponentials == (intra ? (all - firsts) * of_step : 0));
+                CHECK(work.named_barriers == (ping_pong ? turns : 0));
+            }
+        }
+}
+
+TEST_CASE("counted: each task is done once, by as many blocks as run at once; nothing behind the diagonal") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 3, 132}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 3, n_q = 2 * size.B_r + 9, n_k = n_q - 20, T_r = 3;
+            const Inputs in = inputs(heads, n_q, n_k, size.d, true, test_seed());
+            const auto counts = count_stage(stage_under_test(), in, true);
+            std::uint64_t keys = 0;  // that blocks of queries ask for, together
+            for (int i = 0; i < n_q; i += size.B_r) {
+                const int seen = std::clamp(i + size.B_r + n_k - n_q, 0, n_k);
+                keys += std::min(n_k, (seen + size.B_c - 1) / size.B_c * size.B_c);
+            }
+            CAPTURE(size.d);
+            CAPTURE(multiprocessors);
+            const std::uint64_t row = heads * size.d * 2;
+            CHECK(counts.tensors.at("Q").read.requested_bytes == n_q * row);
+            CHECK(counts.tensors.at("K").read.requested_bytes == keys * row);
+            CHECK(counts.tensors.at("V").read.requested_bytes == keys * row);
+            CHECK(counts.tensors.at("O").written.requested_bytes == n_q * row);
+            CHECK(counts.tensors.at("lse").written.requested_bytes == std::uint64_t(heads) * n_q * 4);
+            const dim3 grid = counts.work.launches.at(0).grid;
+            CHECK(grid.x == unsigned(std::min(heads * T_r, multiprocessors)));
+            CHECK(grid.y * grid.z == 1);
+            CHECK(counts.work.total().global_of(emulator::Access::atomic).accesses == unsigned(heads * T_r));
+        }
+}
+
+TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block") {
+    using emulator::Access;
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(2);
+        const int heads = 3, n_q = size.B_r + 5, n_k = 2 * size.B_c + 5, T_r = 2;
+        const auto work = count_stage(stage_under_test(), inputs(heads, n_q, n_k, size.d, false, test_seed())).work;
+        const auto total = work.total();
+        const std::uint64_t row = heads * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(total.global_of(Access::tma_load).requested_bytes == (n_q + 2 * T_r * n_k) * row);
+        CHECK(total.global_of(Access::tma_store).requested_bytes == n_q * row);
+        CHECK(total.global_of(Access::read).requested_bytes == 0);
+        CHECK(total.global_of(Access::write).requested_bytes == 0);
+        CHECK(total.all_shared().conflicts == 0);
+        CHECK(total.barriers == work.launches.at(0).grid.x);
+    }
+}
+
+TEST_CASE("counted: shared memory is Q twice, O, the slots of K and V, and some barriers") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const auto counts = count_stage(stage_under_test(), inputs(2, 50, 500, size.d, false, test_seed()));
+        const auto& launch = counts.work.launches.at(0);
+        const std::size_t tiles = (3 * size.B_r + 2 * size.stages * size.B_c) * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(launch.dynamic_shared_bytes > tiles);
+        CHECK(launch.dynamic_shared_bytes <= tiles + 1024);
+        CHECK(launch.dynamic_shared_bytes <= 227 * 1024);
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace flashladder

@@ -153,6 +153,12 @@ void print_kernels(const StageCounts& counts) {
                    fmt::format("{}", launch.total.barriers)});
     }
     fmt::print("{}\n", table.plain());
+    const Work total = counts.work.total();
+    if (total.overlapped_exponentials > 0)
+        fmt::print("{} of the exponentials overlap with products of the same warpgroup\n",
+                   percent(double(total.overlapped_exponentials) / double(total.exponentials)));
+    if (total.named_barriers > 0) fmt::print("{} named barriers\n", total.named_barriers);
+    if (total.overlapped_exponentials + total.named_barriers > 0) fmt::print("\n");
 }
 
 void print_tensors(const StageCounts& counts, const AttentionShape& s) {

@@ -112,7 +112,6 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
 /// one before it. All threads of a consumer.
 template <class Config>
 struct Turns {
-    static constexpr int pair = 2 * warpgroup;  // who waits and who passes
     int consumer;
 
     // EXERCISE 12.4 Consumer c waits at named barrier 1 + c, and whoever has begun its products lets the next one

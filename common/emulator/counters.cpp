@@ -88,7 +88,10 @@ private:
 /// The launch that is being counted.
 struct LaunchTrace {
     Sites sites;
-    std::unordered_map<const void*, std::uint64_t> exponentials;
+    struct Exponentials {
+        std::uint64_t all = 0, overlapped = 0;
+    };
+    std::unordered_map<const void*, Exponentials> exponentials;
     std::map<std::pair<const char*, unsigned>, Work> lines;  // what whole warps and blocks do, by file and line
     std::map<std::uintptr_t, std::array<GlobalWork, access_kinds>> allocations;  // by their first byte
     std::uint64_t most_bytes_in_flight = 0;
@@ -144,8 +147,13 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
     step_aside();
 }
 
-void trace_exponential(const void* pc) { ++trace.exponentials[pc]; }
+void trace_exponential(const void* pc) {
+    LaunchTrace::Exponentials& exponentials = trace.exponentials[pc];
+    ++exponentials.all;
+    exponentials.overlapped += has_products_under_way(*current);
+}
 void trace_barrier(const std::source_location& where) { ++line_of(where).barriers; }
+void trace_named_barrier(const Place& where) { ++line_of(where).named_barriers; }
 
 void trace_copy(Access kind, const void* global, std::size_t bytes, const Place& where) {
     // What lies outside all memory ends the launch when the copy happens, which may be later.
@@ -209,7 +217,8 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
         else
             lines[to_string(site.place)] += work_of(site);
     }
-    for (const auto& [pc, n] : trace.exponentials) work_at.emplace_back(pc, Work{.exponentials = n});
+    for (const auto& [pc, n] : trace.exponentials)
+        work_at.emplace_back(pc, Work{.exponentials = n.all, .overlapped_exponentials = n.overlapped});
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site)
         if (site->count > 0) work_at.emplace_back(site->pc, Work{.divisions = site->count});
     std::vector<const void*> pcs;
@@ -259,8 +268,10 @@ Work& Work::operator+=(const Work& other) {
         shared[i] += other.shared[i];
     }
     exponentials += other.exponentials;
+    overlapped_exponentials += other.overlapped_exponentials;
     divisions += other.divisions;
     barriers += other.barriers;
+    named_barriers += other.named_barriers;
     matrix_instructions += other.matrix_instructions;
     matrix_flops += other.matrix_flops;
     return *this;

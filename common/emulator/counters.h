@@ -40,10 +40,12 @@ struct SharedWork {
 struct Work {
     std::array<GlobalWork, access_kinds> global{};  // by Access
     std::array<SharedWork, access_kinds> shared{};
-    std::uint64_t exponentials = 0;         // calls of exp, expf, exp2f and their kin
-    std::uint64_t divisions = 0;            // float and double
-    std::uint64_t barriers = 0;             // __syncthreads and its kin, once a block
-    std::uint64_t matrix_instructions = 0;  // mma once a warp, wgmma once a warpgroup
+    std::uint64_t exponentials = 0;             // calls of exp, expf, exp2f and their kin
+    std::uint64_t overlapped_exponentials = 0;  // those of threads that have begun wgmmas and not yet waited for them
+    std::uint64_t divisions = 0;                // float and double
+    std::uint64_t barriers = 0;                 // __syncthreads and its kin, once a block
+    std::uint64_t named_barriers = 0;           // once for each time that all have come
+    std::uint64_t matrix_instructions = 0;      // mma once a warp, wgmma once a warpgroup
     std::uint64_t matrix_flops = 0;
 
     GlobalWork& global_of(Access a) { return global[static_cast<std::size_t>(a)]; }
@@ -93,8 +95,8 @@ struct CountedWork {
 /// GPU would.
 CountedWork count_work(const std::function<void()>& run);
 
-/// As JSON, with or without the lines. If LADDER_COUNTS names a file, this of all that a program launches is written
-/// there when it ends.
+/// As JSON, with or without the lines; without overlapped_exponentials and named_barriers. If LADDER_COUNTS names a
+/// file, this of all that a program launches is written there when it ends.
 nlohmann::json to_json(const CountedWork& work, bool with_lines = true);
 nlohmann::json to_json(const GlobalWork& work);
 nlohmann::json to_json(const Work& work);

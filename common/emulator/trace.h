@@ -119,6 +119,7 @@ void trace_departure(Block& block, std::size_t bytes);
 void trace_arrival(Block& block, std::size_t bytes);
 void trace_exponential(const void* pc);
 void trace_barrier(const std::source_location& where);
+void trace_named_barrier(const Place& where);
 /// All lanes of the warp that have not returned stand at the same place.
 void trace_convergence(Warp& warp);
 

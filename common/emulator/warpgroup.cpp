@@ -54,6 +54,7 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
     if (watching) barrier.arrivals.add(release(*current));
     const bool complete = ++barrier.arrived == expected;
     if (complete) {
+        if (counting) trace_named_barrier(where);
         barrier.arrived = 0;
         made_progress();
         for (Thread* thread : barrier.waiting) {

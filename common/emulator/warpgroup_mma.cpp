@@ -190,9 +190,14 @@ void wgmma_commit(const Where& where) {
 void wgmma_wait(int pending, const Where& where) {
     int none = 0;
     Warpgroup& group = own_warpgroup();
-    perform_together("wgmma_wait", none, where, [&](auto&) { own_progress(group).fenced = false; });
-    const WarpProgress& progress = own_progress(group);
     const auto left = static_cast<std::size_t>(pending);
+    perform_together("wgmma_wait", none, where, [&](auto&) {
+        WarpProgress& progress = own_progress(group);
+        progress.fenced = false;
+        if (progress.groups.size() > left)
+            progress.waited = std::max(progress.waited, progress.groups[progress.groups.size() - 1 - left]);
+    });
+    const WarpProgress& progress = own_progress(group);
     if (progress.groups.size() <= left) return;
     const std::uint64_t number = progress.groups[progress.groups.size() - 1 - left];
     while (group.done < number) {
@@ -228,6 +233,13 @@ void check_descriptor(const void* start, unsigned leading, unsigned stride, cons
     check(shared_address(start, where), "start");
     check(leading, "leading distance");
     check(stride, "stride");
+}
+
+bool has_products_under_way(const Thread& thread) {
+    const std::size_t index = thread.warp() / warpgroup_warps;
+    if (index >= thread.block->warpgroups.size()) return false;
+    const WarpProgress& warp = thread.block->warpgroups[index].warps[thread.warp() % warpgroup_warps];
+    return warp.issued > warp.waited;
 }
 
 void check_products_done(const Thread& thread) {

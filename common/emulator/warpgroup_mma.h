@@ -47,6 +47,7 @@ struct Product {
 /// What a warp has done, in numbers of products.
 struct WarpProgress {
     std::uint64_t issued = 0;
+    std::uint64_t waited = 0;  // for all up to here
     std::vector<std::uint64_t> groups;  // `issued` at each commit
     bool fenced = false;
 };
@@ -73,6 +74,8 @@ void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place&
 
 /// Does what the product says to its accumulator; reads shared memory of the current block.
 void multiply(const Product& product);
+/// True from the issue of a product, by the thread's warp, to the wait for it, whenever it is done in between.
+bool has_products_under_way(const Thread& thread);
 /// Before a thread returns: it is an error if one of its products is under way.
 void check_products_done(const Thread& thread);
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile&
 template <class Tile, int rows, int columns>
 __device__ __forceinline__ void store_by_way_of(const Tile& tile, const Accumulator<rows, columns>& C,
                                                 const TensorMap<Tile>& tensor, int row, int head, int batch) {
-    static_assert(Tile::rows == rows && Tile::columns == columns, "the tile has the shape of what goes through it");
+    static_assert(Tile::rows == rows && Tile::columns == columns, "store_by_way_of: the tile has the shape of what goes through it");
     if (threadIdx.x % 32 == 0) ptx::bulk_wait_read<0>();
     __syncwarp();
     store(tile, C, 0);

@@ -112,13 +112,13 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
 /// one before it. All threads of a consumer.
 template <class Config>
 struct Turns {
-    static constexpr int pair = 2 * warpgroup;  // who waits and who passes
     int consumer;
 
     // EXERCISE 12.4 Consumer c waits at named barrier 1 + c, and whoever has begun its products lets the next one
     // through. Those who wait and those who pass are both counted. The starter has no turns: all begin when they like.
     // STARTER __device__ __forceinline__ void wait() const {}
     // STARTER __device__ __forceinline__ void pass() const {}
+    static constexpr int pair = 2 * warpgroup;  // who waits and who passes
     __device__ __forceinline__ void wait() const {
         if (Config::ping_pong) ptx::named_barrier_sync(1 + consumer, pair);
     }

@@ -33,6 +33,42 @@ TEST_CASE("order of tasks: section by section, in it the heads in turn, their bl
             }
 }
 
+/// Heads of 4096 keys of 128 bf16: K and V of each are 2 MB.
+AttentionShape long_heads(int kv_heads, bool causal) {
+    AttentionShape s;
+    s.batch = 2, s.heads = 12, s.kv_heads = kv_heads, s.n_q = 4097, s.n_k = 4096, s.head_dim = 128;
+    s.dtype = DType::bf16, s.causal = causal;
+    return s;
+}
+
+TEST_CASE("order of an attention problem: without a mask head after head; the last block of queries may be ragged") {
+    CHECK(order_of(long_heads(12, false), 128) == Order{33, 12, 2, 1});
+    CHECK(order_of(long_heads(3, false), 192) == Order{22, 12, 2, 1});
+    const Order causal = order_of(long_heads(12, true), 4097);
+    CHECK(causal.T_r == 1);
+    CHECK(causal.section >= 1);
+    CHECK(causal.section <= 24);
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("order of an attention problem: causal, as many heads take turns as have room in two thirds of L2") {
+    const struct Restore {
+        ~Restore() { emulator::settings() = before; }
+        const emulator::Settings before = emulator::settings();
+    } restore;
+    for (const auto& [megabytes, kv_heads, section] :
+         {std::tuple(50, 12, 16), {30, 12, 10}, {4, 12, 1}, {1, 12, 1}, {71, 12, 23}, {72, 12, 24}, {500, 12, 24},
+          {12, 3, 16}, {3, 6, 2}}) {  // heads that share a K and V need a part of it each
+        INFO("L2 of ", megabytes, " MB, ", kv_heads, " heads of K and V");
+        emulator::settings().l2_bytes = std::size_t(megabytes) << 20;
+        for (const int multiprocessors : {1, 7, 132}) {  // not their business
+            emulator::settings().multiprocessors = multiprocessors;
+            CHECK(order_of(long_heads(kv_heads, true), 128) == Order{33, 12, 2, section});
+        }
+    }
+}
+#endif
+
 constexpr int grids[] = {1, 2, 3, 7, 20};
 
 TEST_CASE("dynamic schedule: every task is done once, by all warps of a block, whatever the number of blocks") {

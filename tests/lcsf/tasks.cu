@@ -1,6 +1,7 @@
 #include "lcsf/tasks.h"
 
 #include "../emulator/device_array.h"
+#include "harness/task_order.h"
 #include "launch.h"
 #include "ptx/fence.h"
 #include "task_cases.h"
@@ -50,6 +51,11 @@ Places places(int T_r, int heads, int batches, int section, bool last_block_firs
                   lcsf::TaskOrder{T_r, heads, batches, section}, blocks.data(), found_heads.data(),
                   found_batches.data());
     return {blocks.download(), found_heads.download(), found_batches.download()};
+}
+
+Order order_of(const AttentionShape& shape, int B_r) {
+    const lcsf::TaskOrder order = task_order(shape, B_r);
+    return {order.T_r, order.heads, order.batches, order.section};
 }
 
 Taken take_tasks(int tasks, int blocks) {

@@ -15,6 +15,7 @@
 #include "ptx/ldmatrix.h"
 #include "ptx/mbarrier.h"
 #include "ptx/mma.h"
+#include "ptx/named_barrier.h"
 #include "ptx/tensor_map.h"
 #include "ptx/tma.h"
 #include "ptx/wgmma.h"
@@ -181,6 +182,76 @@ TEST_CASE("counts: wgmma and its operands") {
     CHECK(work.total.matrix_flops == 2 * 2 * 64 * 64 * 16);
     // A and B are 64 x 16 each: 16 matrices of 8 x 8.
     CHECK(work.total.shared_of(Access::wgmma_operand) == SharedWork{2 * 32, 2 * 4096, 2 * 32, 0});
+}
+
+// ---- what overlaps
+
+/// Two products, waited for one after the other, and an exponential before, between, after, and behind both waits. Only
+/// the first `warpgroups` of two have products.
+__global__ void overlap(int warpgroups, float* y) {
+    auto* tile = dynamic_shared<unsigned char>();
+    for (unsigned i = threadIdx.x * 4; i < 2 * tile_bytes; i += blockDim.x * 4) reinterpret_cast<int&>(tile[i]) = 0;
+    ptx::fence_proxy_async();
+    __syncthreads();
+    const auto a = ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::bytes_128);
+    const auto b = ptx::matrix_descriptor(tile + tile_bytes, 16, 1024, ptx::Swizzle::bytes_128);
+    float x = ptx::ex2_approx(y[threadIdx.x]);
+    if (threadIdx.x / 128 < warpgroups) {
+        float c[32], d[32];
+        ptx::wgmma_fence(c);
+        ptx::wgmma<T>(c, a, b, false);
+        ptx::wgmma_commit();
+        x += ptx::ex2_approx(x);  // overlaps
+        ptx::wgmma_fence(d);
+        ptx::wgmma<T>(d, a, b, false);
+        ptx::wgmma_commit();
+        __nanosleep(1000);        // both may be done by now: the thread does not know
+        x += ptx::ex2_approx(x);  // overlaps
+        ptx::wgmma_wait<1>(c);
+        x += ptx::ex2_approx(x + c[0]);  // overlaps
+        ptx::wgmma_wait<0>(d);
+        ptx::wgmma_wait<1>(d);  // nothing new
+        x += ptx::ex2_approx(x + d[0]);
+    }
+    y[threadIdx.x] = ptx::ex2_approx(x);
+}
+
+TEST_CASE("counts: exponentials of threads that have begun products and not waited for them") {
+    const DeviceArray<float> y(std::vector<float>(256));
+    for (int times = 0; times < 5; ++times)
+        for (const int warpgroups : {0, 1, 2}) {
+            const LaunchWork work = count([&] {
+                launch_kernel(overlap, {1, 256, shared_bytes}, warpgroups, y.data());
+            });
+            CAPTURE(warpgroups);
+            CHECK(work.total.exponentials == 2 * 256 + 4 * 128 * unsigned(warpgroups));
+            CHECK(work.total.overlapped_exponentials == 3 * 128 * unsigned(warpgroups));
+        }
+    // Products of a warp are done when they are issued; and threads beyond the last whole warpgroup can have none.
+    const DeviceArray<float> z(32);
+    const LaunchWork work = count([&] { launch_kernel(move_matrices, {1, 32, shared_bytes}, 16, z.data()); });
+    CHECK(work.total.exponentials == 32);
+    CHECK(work.total.overlapped_exponentials == 0);
+}
+
+/// A ring of turns: warp w waits at barrier 1 + w for the one before it.
+__global__ void take_turns(int rounds) {
+    const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    if (warp == warps - 1) ptx::named_barrier_arrive(1, 64);
+    for (int i = 0; i < rounds; ++i) {
+        ptx::named_barrier_sync(1 + warp, 64);
+        ptx::named_barrier_arrive(1 + (warp + 1) % warps, 64);
+    }
+    if (warp == 0) ptx::named_barrier_sync(1, 64);
+    __syncthreads();
+}
+
+TEST_CASE("counts: named barriers, each time that all have come, apart from those of the block") {
+    for (const auto& [warps, rounds] : {std::pair(2u, 1), {2u, 7}, {3u, 5}}) {
+        const LaunchWork work = count([&] { launch_kernel(take_turns, {2, 32 * warps}, rounds); });
+        CHECK(work.total.named_barriers == 2 * (warps * unsigned(rounds) + 1));
+        CHECK(work.total.barriers == 2);
+    }
 }
 
 }  // namespace

@@ -66,6 +66,15 @@ struct GlobalCase {
     /// Makes a map of a tensor that begins `bytes` behind a multiple of 256.
     void (*make)(const Tensor& tensor, int bytes);
 };
+constexpr int stored_tiles = 3, storing_warps = 2;
+struct WayCase {
+    Element element;
+    int rows, columns;  // of a tile
+    /// So much memory, all poison but for what two warps store, each through one tile of its own: `stored_tiles` after
+    /// each other, at these places, the second warp `rows` behind the first. C is (tiles, warps, rows, columns).
+    Bits16 (*store)(const Floats& C, const Tensor& tensor, const std::vector<TileAt>& places, std::size_t memory);
+};
+std::vector<WayCase> way_cases();
 constexpr int guard = 64;  // elements behind a tile, which nobody may touch
 std::vector<GlobalCase> global_cases();
 bool has_tma();  // of the GPU; the emulator does
@@ -130,6 +139,9 @@ struct WarpgroupCase {
     /// is (128, d). Together: the second product is begun before the first one is waited for.
     WarpgroupProducts (*multiply)(const Bits16& A, const Bits16& B_t, const Bits16& P, const Bits16& B, const Floats& C,
                                   bool together);
+    /// A B_t^T and C + P B + next_P B + P B, where the registers of P are used again.
+    WarpgroupProducts (*reuse)(const Bits16& A, const Bits16& B_t, const Bits16& P, const Bits16& next_P,
+                               const Bits16& B, const Floats& C);
 };
 std::vector<WarpgroupCase> warpgroup_cases();
 

@@ -10,6 +10,10 @@
 #include "cases.h"
 #include "launch.h"
 
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
 namespace flashladder {
 namespace {
 
@@ -85,6 +89,45 @@ TEST_CASE("store by TMA: the rows of its head, wherever they lie, and nothing el
         REQUIRE(c.store(tile, tensor, at, expected.size()) == expected);
     });
 }
+
+/// Calls visit for every case of way_cases(), with places in three heads, of which some reach beyond the end.
+void for_each_store(const std::function<void(const WayCase&, const Tensor&, const std::vector<TileAt>&)>& visit) {
+    if (!has_tma()) return;
+    for (const WayCase& c : way_cases())
+        for (const int n : {1, c.rows, 5 * c.rows, 3 * c.rows + 5})
+            for (const auto& [name, tensor] : tensors(n, c.columns)) {
+                INFO(name, ", n ", n, ", tile of ", c.rows, " x ", c.columns);
+                visit(c, tensor, {{0, 1, 0}, {2 * c.rows, 1, 0}, {c.rows, 2, 1}});
+            }
+}
+
+TEST_CASE("store_by_way_of: what registers hold, rounded, to the rows of its head and nowhere else; three times") {
+    Random random(test_seed());
+    for_each_store([&](const WayCase& c, const Tensor& tensor, const std::vector<TileAt>& places) {
+        const Bits16 C =
+            whole_elements(random, c.element, std::size_t(stored_tiles * storing_warps) * c.rows * c.columns);
+        Floats values;
+        for (const auto bits : C) values.push_back(float(from_bits(c.element, bits)));
+        Bits16 expected(memory_of(tensor, c.columns), poison);
+        for (int tile = 0; tile < stored_tiles; ++tile)
+            for (int row = 0; row < storing_warps * c.rows; ++row)
+                for (int column = 0; places[tile].row + row < tensor.n && column < c.columns; ++column)
+                    expected[place(tensor, places[tile], row, column)] =
+                        C[std::size_t((tile * storing_warps * c.rows + row) * c.columns + column)];
+        REQUIRE(c.store(values, tensor, places, expected.size()) == expected);
+    });
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("store_by_way_of: has no races") {
+    for_each_store([&](const WayCase& c, const Tensor& tensor, const std::vector<TileAt>& places) {
+        const Floats C(std::size_t(stored_tiles * storing_warps) * c.rows * c.columns, 1);
+        const std::string report =
+            emulator::find_race([&] { c.store(C, tensor, places, memory_of(tensor, c.columns)); });
+        REQUIRE_MESSAGE(report.empty(), report);
+    });
+}
+#endif
 
 TEST_CASE("load by TMA: a tensor that all heads and batches share, with strides of 0") {
     if (!has_tma()) return;

@@ -44,6 +44,25 @@ __global__ void store_kernel(const __grid_constant__ tile::TensorMap<Tile> tenso
     ptx::bulk_wait_read<0>();
 }
 
+struct Places {
+    TileAt at[stored_tiles];
+};
+
+/// Accumulators of two warps, one after the other by way of one tile a warp.
+template <class Tile>
+__global__ void store_by_way_kernel(const __grid_constant__ tile::TensorMap<Tile> tensor, const float* C,
+                                    Places places) {
+    const int w = threadIdx.x / warp;
+    const Tile tile{dynamic_shared<typename Tile::Element>() + w * Tile::elements};
+    for (int i = 0; i < stored_tiles; ++i) {
+        const TileAt at = places.at[i];
+        tile::Accumulator<Tile::rows, Tile::columns> C_reg;
+        read(C_reg, C + (i * storing_warps + w) * Tile::elements);
+        tile::store_by_way_of(tile, C_reg, tensor, at.row + w * Tile::rows, at.head, at.batch);
+    }
+    if (threadIdx.x % warp == 0) ptx::bulk_wait_read<0>();
+}
+
 template <class Tile>
 tile::TensorMap<Tile> map_of(const std::uint16_t* memory, const Tensor& t) {
     return tile::make_tensor_map<Tile>(memory, {t.batch_stride, t.head_stride, t.row_stride}, t.batch, t.heads, t.n);
@@ -66,6 +85,16 @@ Bits16 store(const Bits16& tile, const Tensor& tensor, const TileAt& at, std::si
 }
 
 template <class Tile>
+Bits16 store_by_way(const Floats& C, const Tensor& tensor, const std::vector<TileAt>& places, std::size_t memory) {
+    const DeviceArray<float> C_device(C);
+    const DeviceArray<std::uint16_t> memory_device(Bits16(memory, poison));
+    launch_kernel(store_by_way_kernel<Tile>, {1, storing_warps * warp, storing_warps * Tile::elements * 2},
+                  map_of<Tile>(memory_device.data(), tensor), C_device.data(),
+                  Places{{places[0], places[1], places[2]}});
+    return memory_device.download();
+}
+
+template <class Tile>
 void make(const Tensor& tensor, int bytes) {
     const DeviceArray<std::uint16_t> memory(4096);
     map_of<Tile>(memory.data() + bytes / 2, tensor);
@@ -76,6 +105,11 @@ void add(std::vector<GlobalCase>& cases) {
     using Layout = tile::SwizzledFor<columns>;
     using Tile = tile::SharedTile<T, rows, columns, Layout>;
     cases.push_back({swizzle_of<Layout>, element_of<T>, rows, columns, load<Tile>, store<Tile>, make<Tile>});
+}
+
+template <class T, int rows, int columns>
+WayCase way_case() {
+    return {element_of<T>, rows, columns, store_by_way<tile::SharedTile<T, rows, columns, tile::SwizzledFor<columns>>>};
 }
 
 }  // namespace
@@ -91,6 +125,11 @@ std::vector<GlobalCase> global_cases() {
     add<__half, 64, 128>(cases);         // 2 panels of 128 bytes
     add<__nv_bfloat16, 8, 192>(cases);   // 3 panels of 128 bytes
     return cases;
+}
+
+std::vector<WayCase> way_cases() {
+    return {way_case<__nv_bfloat16, 16, 64>(), way_case<__half, 16, 64>(), way_case<__nv_bfloat16, 16, 128>(),
+            way_case<__half, 16, 128>(),       way_case<__half, 32, 32>(), way_case<__nv_bfloat16, 64, 16>()};
 }
 
 bool has_tma() {

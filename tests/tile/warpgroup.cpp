@@ -47,6 +47,31 @@ TEST_CASE("begin_multiply, begin_multiply_transposed: two warpgroups, one produc
         }
 }
 
+TEST_CASE("wait: an operand in registers is free again, and an accumulator whole, while a later product goes on") {
+    if (!has_warpgroups()) return;
+    Random random(test_seed());
+    for (const WarpgroupCase& c : warpgroup_cases()) {
+        INFO(c.keys, " keys, d ", c.d);
+        const Bits16 A = whole_elements(random, c.element, std::size_t(rows) * c.d),
+                     B_t = whole_elements(random, c.element, std::size_t(c.keys) * c.d),
+                     P = whole_elements(random, c.element, std::size_t(rows) * c.keys),
+                     next_P = whole_elements(random, c.element, std::size_t(rows) * c.keys),
+                     B = whole_elements(random, c.element, std::size_t(c.keys) * c.d);
+        Floats C(std::size_t(rows) * c.d);
+        for (float& x : C) x = float(draw(random, -1000, 1000));
+        const WarpgroupProducts found = c.reuse(A, B_t, P, next_P, B, C);
+        const Floats zero(std::size_t(rows) * c.keys);
+        check_equal(found.transposed, product(c.element, A, B_t, 1, c.d, c.keys, c.d, zero));
+        std::vector<double> expected(C.size());
+        for (const Bits16* factor : {&P, &next_P, &P}) {
+            const auto part = product(c.element, *factor, B, c.d, 1, c.d, c.keys, Floats(C.size()));
+            for (std::size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
+        }
+        for (std::size_t i = 0; i < C.size(); ++i) expected[i] += C[i];
+        check_equal(found.plain, expected);
+    }
+}
+
 TEST_CASE("columns_of, rows_of: the numbers that lesson 09 works out") {
     if (!has_warpgroups()) return;
     CHECK(describe_tile(0x4400).columns[80 / 16] == 0x4000'0040'0001'0642);

@@ -49,6 +49,52 @@ __global__ void __launch_bounds__(threads)
     write(plain + first * d, C_reg);
 }
 
+/// C + P B + next_P B + P B, with A B_t^T under way meanwhile; P is overwritten as soon as its product is done.
+template <class T, int keys, int d>
+__global__ void __launch_bounds__(threads)
+    reuse_kernel(const std::uint16_t* A, const std::uint16_t* B_t, const std::uint16_t* P, const std::uint16_t* next_P,
+                 const std::uint16_t* B, const float* C, float* transposed, float* plain) {
+    using All = Tiles<T, keys, d>;
+    T* memory = dynamic_shared<T>();
+    for (int w = 0; w < warpgroups; ++w)
+        write(typename All::A{memory + w * All::A::elements}, A + w * All::A::elements);
+    const typename All::A A_smem{memory + threadIdx.x / 128 * All::A::elements};
+    const typename All::B B_t_smem{memory + warpgroups * All::A::elements}, B_smem{B_t_smem.data + All::B::elements};
+    write(B_t_smem, B_t), write(B_smem, B);
+    ptx::fence_proxy_async();
+    __syncthreads();
+
+    const int first = threadIdx.x / warp * 16;
+    tile::Accumulator<16, keys> S_reg;
+    tile::Accumulator<16, d> C_reg;
+    read(C_reg, C + first * d);
+    tile::Operand<T, 16, keys> P_reg;
+    read(P_reg, P + first * keys);
+    tile::begin_multiply(C_reg, P_reg, B_smem);
+    tile::begin_multiply_transposed(S_reg, A_smem, B_t_smem);
+    tile::wait<1>(C_reg, P_reg);  // S may go on
+    read(P_reg, next_P + first * keys);
+    tile::begin_multiply(C_reg, P_reg, B_smem);
+    tile::wait<1>(S_reg);
+    write(transposed + first * keys, S_reg);
+    tile::wait<0>(C_reg, P_reg);
+    read(P_reg, P + first * keys);
+    tile::begin_multiply(C_reg, P_reg, B_smem);
+    tile::wait<0>(C_reg, P_reg);
+    write(plain + first * d, C_reg);
+}
+
+template <class T, int keys, int d>
+WarpgroupProducts reuse(const Bits16& A, const Bits16& B_t, const Bits16& P, const Bits16& next_P, const Bits16& B,
+                        const Floats& C) {
+    const DeviceArray<std::uint16_t> A_device(A), B_t_device(B_t), P_device(P), next_P_device(next_P), B_device(B);
+    const DeviceArray<float> C_device(C), transposed(std::size_t(warpgroups) * 64 * keys), plain(C.size());
+    launch_kernel(reuse_kernel<T, keys, d>, {1, threads, Tiles<T, keys, d>::bytes}, A_device.data(), B_t_device.data(),
+                  P_device.data(), next_P_device.data(), B_device.data(), C_device.data(), transposed.data(),
+                  plain.data());
+    return {transposed.download(), plain.download()};
+}
+
 template <class T, int keys, int d>
 WarpgroupProducts multiply(const Bits16& A, const Bits16& B_t, const Bits16& P, const Bits16& B, const Floats& C,
                            bool together) {
@@ -62,7 +108,7 @@ WarpgroupProducts multiply(const Bits16& A, const Bits16& B_t, const Bits16& P, 
 
 template <class T, int keys, int d>
 WarpgroupCase warpgroup_case() {
-    return {element_of<T>, keys, d, multiply<T, keys, d>};
+    return {element_of<T>, keys, d, multiply<T, keys, d>, reuse<T, keys, d>};
 }
 
 constexpr int tile_rows = 64, tile_columns = 128;

@@ -42,6 +42,9 @@
 #ifndef A_ROWS
 #define A_ROWS 64
 #endif
+#ifndef WAY_ROWS
+#define WAY_ROWS ROWS
+#endif
 #ifndef BYTES
 #define BYTES 128
 #endif
@@ -104,5 +107,9 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
     const TensorMap<Global> map = make_tensor_map<Global>(tensor, {}, 1, 1, 64);
     load(Global{}, map, full, 0, 0, 0);
     store(map, Global{}, 0, 0, 0);
+#endif
+#if USED(12)
+    using Way = SharedTile<ELEMENT, WAY_ROWS, DEPTH, SwizzledFor<DEPTH>>;
+    store_by_way_of(Way{}, O, make_tensor_map<Way>(tensor, {}, 1, 1, 64), 0, 0, 0);
 #endif
 }
