@@ -16,15 +16,36 @@ constexpr float slack_log2 = std::is_same_v<Element, __nv_bfloat16> ? 24 : 8;
 struct LazySoftmax {
     OnlineSoftmax<16, SumsByLanes> exact;  // m of scores as they are
     RowValues<16> factor;                  // by which rows were multiplied when m was raised
-    int bounds[2] = {INT_MIN, INT_MIN};    // of the scores of a row, as bits: from there on m must be raised
+    int bounds[2];                         // of the scores of a row, as bits: from there on m must be raised
 
-    /// S becomes P = 2^(scale_log2 (S - m)). Returns whether O is to be multiplied by `factor`. -infinity in S is a key that
-    /// is not seen.
+    /// S becomes P = 2^(scale_log2 (S - m)). Returns whether O is to be multiplied by `factor`. -infinity in S is a key
+    /// that is not seen.
     template <int keys>
     __device__ __forceinline__ bool update(Accumulator<16, keys>& S, float scale_log2, float slack) {
         const bool raised = reaches_bounds(S);
         if (raised) raise(S, scale_log2, slack);
-        const float shifts[] = {shift(0, scale_log2), shift(1, scale_log2)};
+        exponentials(S, scale_log2);
+        return raised;
+    }
+    /// The same for the first S of a row, before which there is no O.
+    template <int keys>
+    __device__ __forceinline__ void begin(Accumulator<16, keys>& S, float scale_log2, float slack) {
+        exact = {};
+        fill(exact.m, lowest / fmaxf(1, scale_log2));  // scaled, it is still finite
+        raise(S, scale_log2, slack);
+        exponentials(S, scale_log2);
+    }
+    /// Divides O by the sums. Returns the natural logarithm of the sum of the exponentials of the scaled scores.
+    template <int d>
+    __device__ __forceinline__ RowValues<16> finish(Accumulator<16, d>& O, float scale_log2) {
+        multiply_rows(exact.m, RowValues<16>{{{scale_log2, scale_log2}}});
+        return exact.finish(O);
+    }
+
+private:
+    template <int keys>
+    __device__ __forceinline__ void exponentials(Accumulator<16, keys>& S, float scale_log2) {
+        const float shifts[] = {exact.m.value[0][0] * scale_log2, exact.m.value[0][1] * scale_log2};
         auto& l = exact.l.l.value[0];
         float odd[2] = {};  // a second sum of each row, as each addition waits for the one before it
 #pragma unroll
@@ -36,16 +57,7 @@ struct LazySoftmax {
                 (e % 2 ? odd[e / 2] : l[e / 2]) += s;
             }
         l[0] += odd[0], l[1] += odd[1];
-        return raised;
     }
-    /// Divides O by the sums. Returns the natural logarithm of the sum of the exponentials of the scaled scores.
-    template <int d>
-    __device__ __forceinline__ RowValues<16> finish(Accumulator<16, d>& O, float scale_log2) {
-        multiply_rows(exact.m, RowValues<16>{{{scale_log2, scale_log2}}});
-        return exact.finish(O);
-    }
-
-private:
     /// Whether a score of the warp has reached its row's bound. As bits, floats from 0 on are in the order of integers, and
     /// negative ones are less than all of them.
     template <int keys>
@@ -71,10 +83,6 @@ private:
         }
         exact.m = m_new;
         exact.l.rescale(factor);
-    }
-    /// Finite, even where no key has been seen.
-    __device__ __forceinline__ float shift(int h, float scale_log2) const {
-        return fmaxf(exact.m.value[0][h] * scale_log2, lowest);
     }
 };
 

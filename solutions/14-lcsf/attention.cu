@@ -94,8 +94,7 @@ struct Attention : Config {
         tile::wait<0>(S);
         c.first.give_back();
         hide(S, c, p, task, s.j);
-        s.softmax = {};
-        s.softmax.update(S, p.scale_log2, p.slack);
+        s.softmax.begin(S, p.scale_log2, p.slack);
         s.P = tile::to_operand<Element>(S);
         tile::fill(s.O, 0);
         s.j -= B_c;
@@ -120,13 +119,11 @@ struct Attention : Config {
         tile::wait<1>(S);
         c.first.give_back();
         if (masked) hide(S, c, p, task, s.j);
-        if (s.softmax.update(S, p.scale_log2, p.slack)) {
-            tile::wait<0>(s.O, s.P);
-            tile::multiply_rows(s.O, s.softmax.factor);
-        }
+        const bool raised = s.softmax.update(S, p.scale_log2, p.slack);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
         s.P = tile::to_operand<Element>(S);
+        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
     }
     __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
         const FirstTile K_j = c.first.take();
