@@ -37,14 +37,14 @@ def random_inputs(of):
     return make(of.heads, of.n_q), make(of.kv_heads, of.n_k), make(of.kv_heads, of.n_k)
 
 
-def runs_of(library, of):
+def runs_of(library, of, stages=STAGES):
     """{stage: run(q, k, v)}"""
-    return {stage: stage_run(library, stage, of, "bf16") for stage in STAGES}
+    return {stage: stage_run(library, stage, of, "bf16") for stage in stages}
 
 
-def measure_times(library, of):
+def measure_times(library, of, stages=STAGES):
     """{stage: median milliseconds}, launches of all stages taking turns on inputs that take turns."""
-    runs, inputs = runs_of(library, of), [random_inputs(of) for _ in range(3)]
+    runs, inputs = runs_of(library, of, stages), [random_inputs(of) for _ in range(3)]
     O = torch.empty_like(inputs[0][0])
 
     def launch(stage):
