@@ -102,7 +102,7 @@ emulator::Work count(const Stage& stage, const Inputs& in) {
     try {
         return count_stage(stage, in, true).work.total();
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return {};
     }
 }
@@ -124,8 +124,11 @@ TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhe
 #ifndef FLASHLADDER_GPU
         const std::uint64_t steps = heads * consumers;
         CHECK(count(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * raise));
-        const Inputs flat = inputs(heads, B_r, blocks * size.B_c, size.d, false, test_seed());
-        CHECK(count(stage_under_test(), flat).exponentials == steps * (blocks * exponentials(size) + raise));
+        // Also where scores are negative and the bound is not.
+        for (const double flat : {0.0, -10.0}) {
+            const Inputs once = inputs_with_scores(shape, [&](int) { return flat; }, test_seed());
+            CHECK(count(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + raise));
+        }
 #endif
         CHECK(fault(stage_under_test(), in) == "");  // a GPU shows the number of raises in its time alone
     }
@@ -224,7 +227,7 @@ TEST_CASE("a maximum that is not the largest costs no accuracy: bf16, against th
                     CHECK_MESSAGE(lazy.lse_error <= std::max(1.1 * exact.lse_error, 1e-6), lazy.lse_error, " against ",
                                   exact.lse_error);
                 } catch (const CudaError& error) {
-                    FAIL_CHECK(error.what());
+                    FAIL_CHECK(std::string(error.what()));
                 }
             }
 }
@@ -242,9 +245,34 @@ TEST_CASE("the same with f16, whose P end at 65504: by the rules of all rungs") 
                     const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
                     CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(in.shape));
                 } catch (const CudaError& error) {
-                    FAIL_CHECK(error.what());
+                    FAIL_CHECK(std::string(error.what()));
                 }
             }
+}
+
+TEST_CASE("each row has a bound of its own: some grow, while others of their warp are far above, or below") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const DType dtype : {DType::bf16, DType::f16})
+            for (const double others : {700.0, -700.0})
+                for (const int growing : {1, 8, 5}) {  // rows of a lane are 8 apart, those of a quad's neighbours 1
+                    AttentionShape shape = shape_of(1, 100, 4 * size.B_c, size.d);
+                    shape.dtype = dtype;
+                    Inputs in = inputs_with_scores(shape, [](int) { return 0.0; }, seed++);
+                    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
+                    for (int key = 0; key < shape.n_k; ++key) {
+                        const double grown = 150.0 * (3 - key / size.B_c);
+                        in.K[key * size.d] = round_to(dtype, float(grown / (4 * scale_log2)));
+                        in.K[key * size.d + 1] = round_to(dtype, float(others / (4 * scale_log2)));
+                    }
+                    for (int row = 0; row < shape.n_q; ++row) {
+                        const bool grows = row / growing % 2;
+                        in.Q[row * size.d] = grows ? 4.0f : 0.0f;
+                        in.Q[row * size.d + 1] = grows ? 0.0f : 4.0f;
+                    }
+                    const std::string wrong = fault(stage_under_test(), in);
+                    CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", others at ", others, ", rows ", growing, ": ", wrong);
+                }
 }
 
 TEST_CASE("any positive scale: what a score may exceed m by is in units of scores, from nearly nothing to infinity") {
