@@ -3,6 +3,8 @@
 #   - registers are spilled, or an array is kept in local memory (a stack frame)
 #   - wgmma is serialized, or waits where the source does not: the compiler says so as `info` (C7510 to C7519)
 #   - the instructions that the rung is about are missing
+#   - from rung 13 on, the loop with the products has R2UR: the compiler could not prove that all lanes of a warp have the
+#     same address of an operand, and fetches it from a vector register in every step
 #   cmake -D NVCC=... -D ROOT=... -D ARCHITECTURES=80-real;90a-real -D OUTPUT=scratch.o -P ResourceReport.cmake
 # -D SOLUTIONS=file.cu;... takes these instead of all. cuobjdump and nvdisasm are those beside nvcc, else those that
 # -D TOOLS=folder has or gets from pip.
@@ -118,6 +120,19 @@ foreach(solution IN LISTS SOLUTIONS)
           list(APPEND bad "${rung}: no ${instruction} on ${architecture}")
         endif()
       endforeach()
+      if(number GREATER_EQUAL 13)
+        execute_process(COMMAND awk -f ${CMAKE_CURRENT_LIST_DIR}/loops.awk ${OUTPUT}.sass OUTPUT_FILE ${OUTPUT}.loops)
+        foreach(instruction IN ITEMS HGMMA R2UR)
+          execute_process(COMMAND grep -c ^${instruction} ${OUTPUT}.loops OUTPUT_VARIABLE in_loops_${instruction}
+            OUTPUT_STRIP_TRAILING_WHITESPACE)
+          list(APPEND counts "${in_loops_${instruction}} ${instruction} in loops")
+        endforeach()
+        if(in_loops_HGMMA EQUAL 0)
+          list(APPEND bad "${rung}: no loop with HGMMA found on ${architecture}")
+        elseif(NOT in_loops_R2UR EQUAL 0)
+          list(APPEND bad "${rung}: R2UR in the loop with the products on ${architecture}")
+        endif()
+      endif()
       list(JOIN counts ", " counts)
       message("${rung}  ${architecture}  machine code: ${counts}")
     endforeach()

@@ -1,4 +1,527 @@
 // Rung 13. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "launch.h"
+#include "reference.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+constexpr int unit = 64, consumers = 3, B_r = consumers * unit, slots = 4;
+
+/// What depends on the head dimension. A block has a multiprocessor to itself.
+struct Sizes {
+    int d, B_c;
+};
+constexpr Sizes of_64{64, 128}, of_128{128, 64};
+
+const Stage& variant(const std::string& name) { return find_stage("13-lean-softmax/" + name); }
+
+/// While it lives, the virtual GPU has so many multiprocessors. A real one has what it has.
+struct VirtualGpu {
+#ifndef FLASHLADDER_GPU
+    explicit VirtualGpu(int multiprocessors) { emulator::settings().multiprocessors = multiprocessors; }
+    ~VirtualGpu() { emulator::settings() = before; }
+    const emulator::Settings before = emulator::settings();
+#else
+    explicit VirtualGpu(int) {}
+    ~VirtualGpu() {}
+#endif
+};
+
+Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
+    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
+    in.shape.causal = causal;
+    return in;
+}
+
+/// The score of each key in base 2, scaled: queries are (4, noise), keys (score / 4, noise), and noise moves a score by
+/// about `spread`. The blocks of keys are computed from the last one to the first.
+Inputs inputs_with_scores(const AttentionShape& shape, const std::function<double(int key)>& score_log2,
+                          std::uint64_t seed, double spread = 0.5) {
+    Inputs in = make_inputs(shape, Values::normal, seed);
+    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
+    const int d = shape.head_dim;
+    const auto rounded = [&](double x) { return round_to(shape.dtype, float(x)); };
+    for (std::size_t x = 0; x < in.Q.size(); ++x)
+        in.Q[x] = x % d == 0 ? 4.0f : rounded(in.Q[x] * spread / (std::sqrt(d) * scale_log2));
+    for (std::size_t x = 0; x < in.K.size(); x += d)
+        in.K[x] = rounded(score_log2(int(x / d) % shape.n_k) / (4 * scale_log2));
+    return in;
+}
+
+#ifndef FLASHLADDER_GPU
+/// What the tasks of a problem are made of, by the rules of the lesson.
+struct Expected {
+    std::uint64_t tasks = 0, queries = 0, keys = 0;  // of one head; rows of Q and of K that are asked for
+    std::uint64_t blocks = 0;                        // blocks of keys that units compute with, of all heads
+};
+Expected expected(const Sizes& size, const AttentionShape& s, bool mixed = true, bool skip = true) {
+    const int units_of_head = (s.n_q + unit - 1) / unit, T_r = (units_of_head + consumers - 1) / consumers;
+    const int low = mixed ? std::min(T_r * consumers - units_of_head, T_r) : 0;
+    Expected sum;
+    sum.tasks = std::uint64_t(T_r);
+    for (int block = 0, i = 0; block < T_r; ++block) {
+        const int units = block < low ? consumers - 1 : consumers, first = i;
+        i += units * unit;
+        const int end = std::max(1, s.causal ? std::min(s.n_k, i + s.n_k - s.n_q) : s.n_k);
+        const int T_c = (end + size.B_c - 1) / size.B_c;
+        sum.queries += std::uint64_t(std::min(B_r, s.n_q - first));
+        sum.keys += std::uint64_t(std::min(s.n_k, T_c * size.B_c));
+        for (int c = 0; c < units; ++c) {
+            const int last_key = s.causal && skip ? first + (c + 1) * unit - 1 + s.n_k - s.n_q : s.n_k;
+            for (int t = 0; t < T_c; ++t) sum.blocks += t == 0 || t * size.B_c <= last_key;
+        }
+    }
+    sum.blocks *= std::uint64_t(s.heads);
+    return sum;
+}
+/// Matrix instructions of a unit and a block of keys: of S, and of O.
+std::uint64_t products(const Sizes& size) { return std::uint64_t(size.d / 16 + size.B_c / 16); }
+/// Exponentials of a unit and a block, and those that raising m costs: one for each row and lane.
+std::uint64_t exponentials(const Sizes& size) { return std::uint64_t(unit * size.B_c); }
+constexpr std::uint64_t raise = unit * 4;
+
+/// What a stage does, counted; nothing where the kernel stops, and then the test has failed.
+emulator::Work count(const Stage& stage, const Inputs& in) {
+    try {
+        return count_stage(stage, in, true).work.total();
+    } catch (const CudaError& error) {
+        FAIL_CHECK(std::string(error.what()));
+        return {};
+    }
+}
+
+std::string race(const Stage& stage, const Inputs& in) {
+    return emulator::find_race([&] { run(stage, in, true); });
+}
+#endif
+
+TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhere else") {
+    // All scores of a block are alike. Each block's are by 20 higher than those of the one before it, in base 2; bf16
+    // allows 24: every second one raises m. Whole tasks, not causal.
+    for (const Sizes& size : {of_64, of_128}) {
+        const int heads = 2, blocks = 7;
+        [[maybe_unused]] const int raises = 4;  // asked for on the emulator alone
+        const AttentionShape shape = shape_of(heads, B_r, blocks * size.B_c, size.d);
+        const Inputs in = inputs_with_scores(
+            shape, [&](int key) { return 20.0 * (blocks - key / size.B_c); }, test_seed());
+        CAPTURE(size.d);
+#ifndef FLASHLADDER_GPU
+        const std::uint64_t steps = heads * consumers;
+        CHECK(count(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * raise));
+        // Also where scores are negative and the bound is not.
+        for (const double flat : {0.0, -10.0}) {
+            const Inputs once = inputs_with_scores(shape, [&](int) { return flat; }, test_seed());
+            CHECK(count(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + raise));
+        }
+#endif
+        CHECK(fault(stage_under_test(), in) == "");  // a GPU shows the number of raises in its time alone
+    }
+}
+
+TEST_CASE("EXERCISE 13.2: a bound that is not positive") {
+    // All scores are negative, and so is the bound. Then they grow: to P of f16 that are infinite, or bf16's.
+    for (const Sizes& size : {of_64, of_128})
+        for (const auto& [dtype, least, growth] :
+             {std::tuple(DType::f16, -200.0, 20.0), {DType::f16, -60.0, 17.0}, {DType::bf16, -1500.0, 200.0}}) {
+            const int blocks = 4;
+            AttentionShape shape = shape_of(1, B_r, blocks * size.B_c, size.d);
+            shape.dtype = dtype;
+            const Inputs in = inputs_with_scores(
+                shape, [&](int key) { return least + growth * (blocks - 1 - key / size.B_c); }, test_seed());
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", scores from ", least, " on: ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 13.3: blocks of two units and of three, none without queries") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int units : {2, 4, 5, 7}) {
+            const Inputs in = inputs(2, units * unit - 9, 2 * size.B_c, size.d, false, test_seed());
+            CAPTURE(size.d);
+            CAPTURE(units);
+            CHECK(fault(stage_under_test(), in) == "");
+#ifndef FLASHLADDER_GPU
+            INFO("matrix instructions are not those of all units, once");
+            CHECK(count(stage_under_test(), in).matrix_instructions == 2 * units * 2 * products(size));
+#endif
+        }
+}
+
+TEST_CASE("EXERCISE 13.4: no unit computes with a block that none of its queries sees") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int more_keys : {0, 1, 63, 64, 65, 200, -100, -300}) {
+            const Inputs in = inputs(1, 2 * B_r, 2 * B_r + more_keys, size.d, true, test_seed());
+            CAPTURE(size.d);
+            CAPTURE(more_keys);
+            CHECK(fault(stage_under_test(), in) == "");
+#ifndef FLASHLADDER_GPU
+            INFO("matrix instructions are not those of the blocks that units see");
+            CHECK(count(stage_under_test(), in).matrix_instructions ==
+                  expected(size, in.shape).blocks * products(size));
+#endif
+        }
+}
+
+// ---- the lazy maximum
+
+/// The scores of keys that a maximum which is not the largest has to stand, in base 2, by block of keys as it comes.
+struct Scores {
+    const char* name;
+    std::function<double(int block, int key)> log2;  // key: within the block
+};
+std::vector<Scores> adverse_scores() {
+    return {
+        {"grow slowly", [](int block, int) { return 3.0 * block; }},
+        {"grow fast", [](int block, int) { return 60.0 * block; }},
+        {"grow by just under 24", [](int block, int) { return 23.9 * block; }},
+        {"grow by just over 24", [](int block, int) { return 24.1 * block; }},
+        {"grow by just under 8", [](int block, int) { return 7.9 * block; }},
+        {"grow by just over 8", [](int block, int) { return 8.1 * block; }},
+        {"fall", [](int block, int) { return -9.0 * block; }},
+        {"are all negative", [](int block, int key) { return -300 + 5.0 * block + key % 3; }},
+        {"are all negative and grow fast", [](int block, int) { return -900 + 150.0 * block; }},
+        {"begin negative and end positive", [](int block, int) { return -30 + 14.0 * block; }},
+        {"are huge once, late", [](int block, int key) { return block == 4 && key == 17 ? 1000.0 : 0.0; }},
+        {"are huge once, early", [](int block, int key) { return block == 0 && key == 17 ? 1000.0 : 0.0; }},
+        {"are near 10000", [](int block, int key) { return 1e4 + 30 * block - key % 2; }},
+        {"are near -10000", [](int block, int key) { return -1e4 + 30 * block - key % 2; }},
+        {"are 10000 or -10000", [](int block, int key) { return (block + key) % 2 ? 1e4 : -1e4; }},
+    };
+}
+constexpr int adverse_blocks = 6;
+
+Inputs adverse_inputs(const Scores& scores, const Sizes& size, DType dtype, bool causal, std::uint64_t seed) {
+    AttentionShape shape = shape_of(1, causal ? 2 * B_r - 40 : 70, adverse_blocks * size.B_c - 5, size.d);
+    shape.dtype = dtype, shape.causal = causal;
+    return inputs_with_scores(
+        shape, [&](int key) { return scores.log2(adverse_blocks - 1 - key / size.B_c, key % size.B_c); }, seed);
+}
+
+TEST_CASE("a maximum that is not the largest costs no accuracy: bf16, against the same kernel with an exact one") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const Scores& scores : adverse_scores())
+            for (const bool causal : {false, true}) {
+                const Inputs in = adverse_inputs(scores, size, DType::bf16, causal, seed++);
+                INFO("scores ", std::string(scores.name), ", d ", size.d, ", causal ", causal);
+                try {
+                    const Comparison lazy = check(stage_under_test(), in, Judge::worst_row_only, true);
+                    const Comparison exact = check(variant("three consumers"), in, Judge::worst_row_only, true);
+                    CHECK_MESSAGE(lazy.error <= 1.1 * exact.error, lazy.error, " against ", exact.error);
+                    CHECK_MESSAGE(lazy.lse_error <= std::max(1.1 * exact.lse_error, 1e-6), lazy.lse_error, " against ",
+                                  exact.lse_error);
+                } catch (const CudaError& error) {
+                    FAIL_CHECK(std::string(error.what()));
+                }
+            }
+}
+
+TEST_CASE("the same with f16, whose P end at 65504: by the rules of all rungs") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const Scores& scores : adverse_scores())
+            for (const bool causal : {false, true}) {
+                const Inputs in = adverse_inputs(scores, size, DType::f16, causal, seed++);
+                INFO("scores ", std::string(scores.name), ", d ", size.d, ", causal ", causal);
+                try {
+                    const Comparison result = check(stage_under_test(), in, Judge::worst_row_only, true);
+                    // Sums of 10000 are floats, and off by 0.001.
+                    const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
+                    CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(in.shape));
+                } catch (const CudaError& error) {
+                    FAIL_CHECK(std::string(error.what()));
+                }
+            }
+}
+
+TEST_CASE("each row has a bound of its own: some grow, while others of their warp are far above, or below") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const DType dtype : {DType::bf16, DType::f16})
+            for (const double others : {700.0, -700.0})
+                for (const int growing : {1, 8, 5}) {  // rows of a lane are 8 apart, those of a quad's neighbours 1
+                    AttentionShape shape = shape_of(1, 100, 4 * size.B_c, size.d);
+                    shape.dtype = dtype;
+                    Inputs in = inputs_with_scores(shape, [](int) { return 0.0; }, seed++);
+                    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
+                    for (int key = 0; key < shape.n_k; ++key) {
+                        const double grown = 150.0 * (3 - key / size.B_c);
+                        in.K[key * size.d] = round_to(dtype, float(grown / (4 * scale_log2)));
+                        in.K[key * size.d + 1] = round_to(dtype, float(others / (4 * scale_log2)));
+                    }
+                    for (int row = 0; row < shape.n_q; ++row) {
+                        const bool grows = row / growing % 2;
+                        in.Q[row * size.d] = grows ? 4.0f : 0.0f;
+                        in.Q[row * size.d + 1] = grows ? 0.0f : 4.0f;
+                    }
+                    const std::string wrong = fault(stage_under_test(), in);
+                    CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", others at ", others, ", rows ", growing, ": ", wrong);
+                }
+}
+
+TEST_CASE("any positive scale: what a score may exceed m by is in units of scores, from nearly nothing to infinity") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const DType dtype : {DType::bf16, DType::f16})
+            for (const float scale : {1e-38f, 1e-30f, 1e-4f, 0.03f, 1.0f, 3.0f}) {
+                // Half of the queries see nothing; if scale * log2(e) > 1, the lowest float times it is none.
+                Inputs in = inputs(2, 2 * B_r, B_r, size.d, true, seed++);
+                in.shape.dtype = dtype;
+                in.scale = scale;
+                if (scale >= 1)
+                    for (float& x : in.Q) x /= 16;  // the power of two leaves a 16-bit number one
+                const std::string wrong = fault(stage_under_test(), in);
+                CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", scale ", scale, ": ", wrong);
+            }
+}
+
+TEST_CASE("keys that are hidden first: the bound of a row is none until it has seen one") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int more_keys : {-1, -17, 5, 40, 100, -100}) {
+            const int n_q = B_r + 70;
+            AttentionShape shape = shape_of(1, n_q, n_q + more_keys, size.d);
+            shape.causal = true;
+            for (const double score : {-500.0, 0.0, 500.0}) {
+                const Inputs in = inputs_with_scores(shape, [&](int) { return score; }, seed++);
+                const std::string wrong = fault(stage_under_test(), in);
+                CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_k - N_q ", more_keys, ", scores ", score, ": ", wrong);
+            }
+        }
+}
+
+TEST_CASE("each task begins with bounds of its own") {
+    // One head's scores are high, the next one's low, on one multiprocessor.
+    for (const Sizes& size : {of_64, of_128})
+        for (const DType dtype : {DType::bf16, DType::f16}) {
+            const VirtualGpu one(1);
+            AttentionShape shape = shape_of(4, 100, 2 * size.B_c, size.d);
+            shape.dtype = dtype;
+            Inputs in = inputs_with_scores(shape, [](int) { return 400.0; }, test_seed());
+            const std::size_t head = in.K.size() / 4;
+            for (std::size_t x = 0; x < in.K.size(); x += size.d)
+                if (x / head % 2) in.K[x] *= -1;
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ": ", wrong);
+        }
+}
+
+TEST_CASE("NaN in a key reaches all queries, whatever m is") {
+    for (const Sizes& size : {of_64, of_128}) {
+        Inputs in = inputs(1, 30, 2 * size.B_c, size.d, false, test_seed());
+        in.K[5 * size.d] = std::numeric_limits<float>::quiet_NaN();
+        const Outputs found = run(stage_under_test(), in);
+        CHECK(std::all_of(found.O.begin(), found.O.end(), [](float x) { return std::isnan(x); }));
+    }
+}
+
+// ---- tasks, turns, slots
+
+TEST_CASE("the rings go on from task to task: any number of blocks of keys, of tasks, of blocks that take them") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 2})
+            for (const int n_k : {1, size.B_c + 7, 2 * size.B_c, 5 * size.B_c - 5})
+                for (const int n_q : {40, 5 * unit - 3}) {
+                    const VirtualGpu gpu(multiprocessors);
+                    const std::string wrong = fault(stage_under_test(), inputs(5, n_q, n_k, size.d, false, seed++));
+                    CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_q ", n_q, ", N_k ", n_k, ", multiprocessors ",
+                                  multiprocessors, ": ", wrong);
+                }
+}
+
+TEST_CASE("tasks without a key, and units without one, between others") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128})
+        for (const int n_k : {1, 70, size.B_c + 1}) {
+            const VirtualGpu gpu(1);
+            const Inputs in = inputs(3, 2 * B_r + 70, n_k, size.d, true, seed++);
+            for (const char* name : {"", "three consumers", "and blocks skipped"}) {
+                const Stage& stage = *name ? variant(name) : stage_under_test();
+                const std::string wrong = fault(stage, in);
+                CHECK_MESSAGE(wrong.empty(), stage.name(), ", d ", size.d, ": ", wrong);
+            }
+        }
+}
+
+TEST_CASE("what is skipped and how high tasks are does not change a bit of the result") {
+    // A unit's steps are the same wherever it is; a block that none of its queries sees adds nothing.
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true}) {
+            const Inputs in = inputs(3, B_r + 100, 3 * size.B_c + 33, size.d, causal, test_seed());
+            const auto check_same = [&](const Stage& stage, const Stage& other) {
+                const Outputs expected = run(stage, in, true), found = run(other, in, true);
+                CHECK_MESSAGE(found.O == expected.O, other.name(), ", d ", size.d);
+                CHECK_MESSAGE(found.lse == expected.lse, other.name(), ", d ", size.d);
+            };
+            check_same(stage_under_test(), variant("three consumers, lazy"));
+            check_same(stage_under_test(), variant("and blocks skipped"));
+            check_same(variant("three consumers"), variant("all but lazy"));
+        }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(1);
+        const int n = 2 * B_r, seen = (B_r + size.B_c - 1) / size.B_c * size.B_c;  // by the first task
+        check_hidden_keys_reach_nobody(shape_of(1, n, n, size.d), seen, B_r, n - 1);
+    }
+}
+
+TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == sizeof(unsigned));
+    const VirtualGpu gpu(2);
+    const Inputs in = inputs(7, 250, 100, 128, true, test_seed());
+    const Outputs expected = run(stage_under_test(), in, true);
+    DeviceProblem problem(stage_under_test(), in, true);
+    for (const int garbage : {0xFF, 0x7F, 0x01}) {
+        problem.scratch.fill(garbage);
+        for (int times = 0; times < 2; ++times) {
+            problem.O.fill(0xFF), problem.lse.fill(0xFF);
+            stage_under_test().launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            const Outputs found = problem.outputs();
+            CHECK_MESSAGE(found.O == expected.O, "scratch was filled with ", garbage, ", launch ", times);
+            CHECK(found.lse == expected.lse);
+        }
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+// Tasks of both heights, with idle consumers and without, and blocks that a unit skips.
+TEST_CASE("has no races where blocks take several tasks") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true})
+            for (const int n_q : {100, 5 * unit - 20, 2 * B_r}) {
+                const VirtualGpu one(1);
+                const Inputs in = inputs(causal ? 2 : 3, n_q, causal ? n_q : 3 * size.B_c + 5, size.d, causal, test_seed());
+                const std::string report = race(stage_under_test(), in);
+                CHECK_MESSAGE(report.empty(), "d ", size.d, ", N_q ", n_q, ", causal ", causal, ": ", report);
+            }
+}
+
+// A block of keys or two: so few that no ring holds the producer back before it asks for the queries of the task behind
+// the next one. Their slot still has O of this one.
+TEST_CASE("has no races where tasks are short: O leaves from where the queries after the next ones will be") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int n_k : {10, size.B_c + 10})
+            for (const int n_q : {100, B_r - 3})
+                for (const bool causal : {false, true}) {
+                    const VirtualGpu one(1);
+                    const Inputs in = inputs(7, n_q, n_k, size.d, causal, test_seed());
+                    const std::string report = race(stage_under_test(), in);
+                    CHECK_MESSAGE(report.empty(), "d ", size.d, ", N_q ", n_q, ", N_k ", n_k, ", causal ", causal, ": ",
+                                  report);
+                }
+}
+
+TEST_CASE("has no races where m is raised in each step, and where some rows of a warp ask for it") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu one(1);
+        Inputs in = adverse_inputs({"", [](int block, int) { return 60.0 * block; }}, size, DType::bf16, false, test_seed());
+        for (std::size_t row = 0; row < in.Q.size(); row += 3 * size.d) in.Q[row] = 0;
+        const std::string report = race(stage_under_test(), in);
+        CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
+    }
+}
+
+TEST_CASE("counted: products and exponentials of every variant are what it computes with") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const bool causal : {false, true}) {
+            const VirtualGpu gpu(2);
+            const Inputs in = inputs(2, B_r + 3 * unit + unit - 5, 3 * size.B_c, size.d, causal, test_seed());
+            struct Variant {
+                const char* name;
+                bool mixed, skip;
+            };
+            for (const auto& [name, mixed, skip] : {Variant{"", true, true}, {"three consumers", false, false},
+                                                    {"three consumers, lazy", false, false},
+                                                    {"and blocks skipped", false, true}, {"all but lazy", true, true}}) {
+                const Stage& stage = *name ? variant(name) : stage_under_test();
+                const bool lazy = std::string(name) != "three consumers" && std::string(name) != "all but lazy";
+                const std::uint64_t blocks = expected(size, in.shape, mixed, skip).blocks;
+                const auto work = count(stage, in);
+                INFO(stage.name(), ", d ", size.d, ", causal ", causal);
+                CHECK(work.matrix_instructions == blocks * products(size));
+                if (!lazy) CHECK(work.exponentials == blocks * (exponentials(size) + raise));
+                else if (causal) CHECK(work.exponentials < blocks * (exponentials(size) + raise));
+                else CHECK(work.exponentials == blocks * exponentials(size) + blocks / 3 * raise);  // first ones
+            }
+        }
+}
+
+TEST_CASE("counted: each task is done once, by as many blocks as run at once; nothing behind the diagonal") {
+    for (const Sizes& size : {of_64, of_128})
+        for (const int multiprocessors : {1, 3, 132}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 3, n_q = 2 * B_r + 9;
+            const Inputs in = inputs(heads, n_q, n_q - 20, size.d, true, test_seed());
+            const auto counts = count_stage(stage_under_test(), in, true);
+            const Expected all = expected(size, in.shape);
+            CAPTURE(size.d);
+            CAPTURE(multiprocessors);
+            const std::uint64_t row = heads * size.d * 2;
+            CHECK(counts.tensors.at("Q").read.requested_bytes == all.queries * row);
+            CHECK(counts.tensors.at("K").read.requested_bytes == all.keys * row);
+            CHECK(counts.tensors.at("V").read.requested_bytes == all.keys * row);
+            CHECK(counts.tensors.at("O").written.requested_bytes == n_q * row);
+            CHECK(counts.tensors.at("lse").written.requested_bytes == std::uint64_t(heads) * n_q * 4);
+            const dim3 grid = counts.work.launches.at(0).grid;
+            CHECK(grid.x == unsigned(std::min(heads * int(all.tasks), multiprocessors)));
+            CHECK(grid.y * grid.z == 1);
+            CHECK(counts.work.total().global_of(emulator::Access::atomic).accesses == heads * all.tasks);
+        }
+}
+
+TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block") {
+    using emulator::Access;
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu gpu(2);
+        const int heads = 3, n_q = B_r + 5;
+        const Inputs in = inputs(heads, n_q, 2 * size.B_c + 5, size.d, false, test_seed());
+        const auto work = count_stage(stage_under_test(), in).work;
+        const auto total = work.total();
+        const Expected all = expected(size, in.shape);
+        const std::uint64_t row = heads * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(total.global_of(Access::tma_load).requested_bytes == (all.queries + 2 * all.keys) * row);
+        CHECK(total.global_of(Access::tma_store).requested_bytes == n_q * row);
+        CHECK(total.global_of(Access::read).requested_bytes == 0);
+        CHECK(total.global_of(Access::write).requested_bytes == 0);
+        CHECK(total.all_shared().conflicts == 0);
+        CHECK(total.barriers == work.launches.at(0).grid.x);
+    }
+}
+
+TEST_CASE("counted: shared memory is Q twice, the slots of K and V, and some barriers; O has none") {
+    for (const Sizes& size : {of_64, of_128}) {
+        const auto counts = count_stage(stage_under_test(), inputs(2, 50, 500, size.d, false, test_seed()));
+        const auto& launch = counts.work.launches.at(0);
+        const std::size_t tiles = (2 * B_r + 2 * slots * size.B_c) * size.d * 2;
+        CAPTURE(size.d);
+        CHECK(launch.dynamic_shared_bytes > tiles);
+        CHECK(launch.dynamic_shared_bytes <= tiles + 1024);
+        CHECK(launch.dynamic_shared_bytes <= 227 * 1024);
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace flashladder

@@ -416,6 +416,31 @@ std::string orders_table(const nlohmann::json& r, const Arguments&) {
         r.at("cuda").get<std::string>(), r.at("commit").get<std::string>(), r.at("date").get<std::string>());
 }
 
+/// Instructions of a warp in the unmasked loop of rung 13, by variant.
+std::string loops_table(const nlohmann::json& r, const Arguments&) {
+    std::vector<std::string> header = {"d", "", "a step", "for each element of S"};
+    for (const auto& [kind, n] : r.at("rows").at(0).at("kinds").items()) header.push_back(kind);
+    header.push_back("others");
+    Table table(header);
+    for (const auto& row : r.at("rows")) {
+        const std::string variant = row.at("variant");
+        const int all = row.at("instructions"), elements = row.at("B_c").get<int>() / 2;  // of a lane
+        std::vector<std::string> cells = {row.at("d").dump(), variant.empty() ? "the stage" : variant,
+                                          fmt::format("{}", all), fmt::format("{:.2f}", double(all) / elements)};
+        int others = all;
+        for (const auto& [kind, n] : row.at("kinds").items()) {
+            cells.push_back(n.dump());
+            others -= n.get<int>();
+        }
+        cells.push_back(fmt::format("{}", others));
+        table.add(cells);
+    }
+    return fmt::format(
+        "{}\nInstructions of a warp, bf16, not causal; counted in the machine code of nvcc {} for {}, the shortest way "
+        "around the loop.\n",
+        table.markdown(), r.at("nvcc").get<std::string>(), r.at("architecture").get<std::string>());
+}
+
 /// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.
 std::string profiler_table(const nlohmann::json& gpu, const Arguments& arguments) {
     const nlohmann::json emulated = results(arguments.at("emulator"));
@@ -534,6 +559,7 @@ const std::map<std::string, Generator> generators = {
     {"variants", {timings_file, variants_table}},
     {"compare", {"docs/results/compare.json", compare_table}},
     {"orders", {"docs/results/orders.json", orders_table}},
+    {"loops", {"docs/results/loops.json", loops_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
     {"operands", {"docs/results/operands.json", profiler_table}},

@@ -64,6 +64,7 @@ struct Problem {
     lcsf::TaskOrder order;  // rung 11's
     int low;                // blocks of queries with one unit less: the first ones
     float scale_log2, slack;  // slack: by how much a score may exceed m
+    float lowest;             // where m begins: lower than any score, and finite when it is scaled
     float* lse;
     unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
 };
@@ -190,18 +191,16 @@ struct Consumer {
         softmax.m = m_new;
         softmax.l.rescale(rescale);
     }
-    /// What is subtracted from the scaled scores of a row. Finite, even where no key has been seen.
-    __device__ __forceinline__ float shift(int h) const {
-        return fmaxf(softmax.m.value[0][h] * p.scale_log2, tile::lowest);
-    }
     /// S becomes P = 2^(scale S - scale m). Returns whether O, which is under way, is to be multiplied by `rescale`.
+    template <bool first = false>
     __device__ __forceinline__ bool weigh(Scores& S_reg) {
-        // EXERCISE 13.1 m has to be raised only if a score reaches its bound. The starter does it in every step.
+        // EXERCISE 13.1 Behind the first block of a task, m has to be raised only if a score reaches its bound. The
+        // starter does it in every step.
         // TODO: your code, instead of this.
         const bool raised = true;
         // END 13.1
         if (raised) raise(S_reg);
-        const float shifts[] = {shift(0), shift(1)};
+        const float shifts[] = {softmax.m.value[0][0] * p.scale_log2, softmax.m.value[0][1] * p.scale_log2};
         auto& l = softmax.l.l.value[0];
         float odd[2] = {};  // a second sum of each row, as each addition waits for the one before it
 #pragma unroll
@@ -234,7 +233,7 @@ struct Consumer {
         tile::wait<0>(S_reg);
         end_scores();
         hide(S_reg, first_row, j);
-        weigh(S_reg);
+        weigh<true>(S_reg);
         P_reg = tile::to_operand<typename Memory::Element>(S_reg);
     }
     /// S and P of block j, while O takes up the block before.
@@ -258,7 +257,7 @@ struct Consumer {
         const int first_of_unit = task.i + consumer * unit, last_key = first_of_unit + p.N_k - p.N_q;  // that all see
         int j = (task.T_c - 1) * Config::B_c;
         softmax = {};
-        bounds[0] = bounds[1] = INT_MIN;
+        tile::fill(softmax.m, p.lowest);
         tile::fill(O_reg, 0);
         // EXERCISE 13.4 If causal, the first queries of a task see less than the last ones do: which blocks does no
         // query of this unit see? One block must remain. The starter skips none.
@@ -354,7 +353,8 @@ void launch_config(const ForwardArgs& args) {
     const float scale_log2 = args.scale * log2_e;
     auto* taken = static_cast<unsigned*>(args.scratch);
     const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order, Config::saving.mixed ? std::min(too_many, order.T_r) : 0,
-                    scale_log2, slack_log2<Element> / scale_log2, args.lse, taken};
+                    scale_log2, slack_log2<Element> / scale_log2, tile::lowest / std::max(1.0f, scale_log2), args.lse,
+                    taken};
     check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
     launch_kernel(lean_flash<Element, d, causal, Config>,
                   {.grid = dim3(std::min(order.tasks(), device_attribute(cudaDevAttrMultiProcessorCount))),

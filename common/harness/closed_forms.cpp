@@ -127,6 +127,42 @@ ClosedForm overlapped_flash(const Head& h, double B_r, double B_c) {
     form.exponentials += unseeing * B_r * (B_c + lanes_a_row);
     return form;
 }
+/// Rung 13: tasks of three or two units of 64 queries. All three consumers are sent queries, also where one has none to
+/// compute with. Blocks of keys that no query of a unit sees are skipped, but one always remains. A warp raises m, with
+/// an exponential a row and lane, in its first step, and until each of its rows has seen a key; that is all for scores
+/// which then grow by less than the slack.
+ClosedForm lean_flash(const Head& h, double B_c) {
+    constexpr double unit = 64, consumers = 3, warp_rows = 16, lanes_a_row = 4;
+    const auto& [N_q, N_k, d, causal, lse, M, group] = h;
+    const double T_r = blocks(N_q, consumers * unit);
+    const double low = std::min(T_r, consumers * T_r - blocks(N_q, unit));  // tasks of two units
+    double Q = 0, keys = 0, most_keys = 0, rows = 0, exponentials = 0;
+    for (double block = 0; block < T_r; ++block) {
+        const double units = consumers - (block < low), i = block * consumers * unit - std::min(block, low) * unit;
+        const double end = causal ? std::min(N_k, i + units * unit + N_k - N_q) : N_k;
+        const double T_c = std::max(1.0, blocks(end, B_c)), loaded = std::min(N_k, T_c * B_c);
+        Q += std::min(consumers * unit, N_q - i);
+        keys += loaded;
+        most_keys = std::max(most_keys, loaded);
+        rows += units * unit;
+        for (double row = i; row < i + units * unit; row += warp_rows) {
+            const double last_of_unit = i + std::floor((row - i) / unit) * unit + unit - 1;
+            const double last_seen = causal ? last_of_unit + N_k - N_q : N_k;  // by the unit's last query
+            const double seen_by_all = causal ? row + N_k - N_q : N_k;         // by the warp's first one
+            for (double t = T_c - 1; t >= 0; --t) {
+                if (t > 0 && t * B_c > last_seen) continue;
+                const bool first = t == T_c - 1 || (t + 1) * B_c > std::max(0.0, last_seen);
+                const bool raised = first || seen_by_all < (t + 1) * B_c;
+                exponentials += warp_rows * (B_c + (raised ? lanes_a_row : 0));
+            }
+        }
+    }
+    const double rows_without_keys = causal ? std::max(0.0, N_q - N_k) : 0;
+    const double LSE = float_bytes * (lse ? N_q : 0);
+    return {half_bytes * d * (Q + N_q + 2 * keys) + LSE + float_bytes * T_r,
+            half_bytes * 2 * (N_q * d + most_keys * d / group) + LSE, exponentials,
+            (rows - rows_without_keys) * lanes_a_row};
+}
 /// Read and written once a launch, whatever its heads: the word that counts the tasks.
 double distinct_bytes_of_launch(const std::string& stage) { return stage >= "11" ? 2 * float_bytes : 0; }
 
@@ -149,6 +185,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
          [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
         {"11-persistent-grid", persistent_flash},
         {"12-overlap", [](const Head& h) { return overlapped_flash(h, h.d == 64 ? 192 : 128, 128); }},
+        {"13-lean-softmax", [](const Head& h) { return lean_flash(h, h.d == 64 ? 128 : 64); }},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;

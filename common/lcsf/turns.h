@@ -6,8 +6,9 @@
 namespace flashladder::lcsf {
 
 /// Consumers of 128 threads each: 0, 1, ..., 0, ... Each has a named barrier, number 1 + consumer, at which it waits for
-/// the one before it. Between open() and close() all take as many turns as each other. All threads of a consumer. Where
-/// `on` is false they take no turns, and nothing of this does anything.
+/// the one before it. Between open() and close() all take as many turns as each other; between close() and another open()
+/// there has to be a barrier of the block. All threads of a consumer. Where `on` is false they take no turns, and nothing
+/// of this does anything.
 template <int consumers, bool on = true>
 struct Turns {
     static_assert(consumers >= 2 || !on, "a single consumer has nobody to take turns with");

@@ -109,14 +109,14 @@ TEST_CASE("memory: mathematics") {
 
 struct Functions {
     float exponential, logarithm, product_sum;
-    int leading, first, ones, loaded;
+    int leading, first, ones, loaded, largest;
 };
 
 __global__ void compute_many(const float* x, const int* bits, int n, Functions* results) {
     for (int i = 0; i < n; ++i)
         results[i] = {__expf(x[i]),     __logf(abs(x[i])), __fmaf_rn(x[i], x[i], -(x[i] * x[i])),
                       __clz(bits[i]),   __ffs(bits[i]),    __popc(bits[i]),
-                      __ldg(bits + i)};
+                      __ldg(bits + i),  __vimax3_s32(bits[i], bits[(i + 1) % n], bits[(i + 7) % n])};
 }
 
 TEST_CASE("memory: mathematics, on fresh inputs") {
@@ -151,6 +151,9 @@ TEST_CASE("memory: mathematics, on fresh inputs") {
         CHECK(found[i].first == first);
         CHECK(found[i].ones == ones);
         CHECK(found[i].loaded == bits[i]);
+        for (const int k : {i, (i + 1) % n, (i + 7) % n}) CHECK(found[i].largest >= bits[k]);  // as signed numbers
+        CHECK((found[i].largest == bits[i] || found[i].largest == bits[(i + 1) % n] ||
+               found[i].largest == bits[(i + 7) % n]));
     }
 }
 

@@ -1,0 +1,29 @@
+# Of machine code as cuobjdump prints it: for each kernel the instructions of the smallest loop that has HGMMA, one a
+# line. A loop goes from where a branch goes back to up to that branch.
+function print_loop(i) {
+    for (i = first; size && i <= last; ++i) print operation[i]
+}
+function close_kernel(i, j, hgmma, n) {
+    for (i = 0; i < count; ++i) {
+        if (!(i in target) || !(target[i] in at) || at[target[i]] > i) continue
+        n = i - at[target[i]] + 1
+        if (size && n >= size) continue
+        for (j = at[target[i]]; j < i && operation[j] !~ /^HGMMA/; ++j) {}
+        if (j < i) { size = n; first = at[target[i]]; last = i }
+    }
+    print_loop()
+    count = size = 0
+    delete at; delete target; delete operation
+}
+/Function :/ { close_kernel() }
+/^ *\/\*[0-9a-f]+\*\/ / {
+    address = $1
+    gsub(/[\/*]/, "", address)
+    sub(/^0+/, "", address)
+    name = $2 ~ /^@/ ? $3 : $2
+    at[address] = count
+    operation[count] = name
+    if (name ~ /^BRA/ && match($0, /0x[0-9a-f]+/)) target[count] = substr($0, RSTART + 2, RLENGTH - 2)
+    ++count
+}
+END { close_kernel() }

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""How many instructions a warp issues in the unmasked loop of rung 13, from the machine code: the table in lesson 13.
+
+    nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 13.cubin solutions/13-lean-softmax/attention.cu
+    tools/loop_instructions.py 13.cubin --json docs/results/loops.json
+
+Needs nvcc and nvdisasm, in PATH or by --nvcc and --nvdisasm; no GPU. Counted is the shortest way around the smallest loop
+with HGMMA: of a step that raises no maximum and finds all that it waits for.
+"""
+import argparse
+import collections
+import datetime
+import heapq
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+KINDS = {"maximum": ("FMNMX", "VIMNMX3", "VIMNMX", "SHFL", "VOTE", "VOTEU"), "FMUL": ("FMUL",), "FFMA": ("FFMA",),
+         "exponential": ("MUFU",), "FADD": ("FADD",), "to 16 bits": ("F2FP",), "wgmma": ("HGMMA",)}
+VARIANTS = {("3", "true, true, true"): "", ("2", ""): "two consumers", ("2", "true"): "two consumers, lazy",
+            ("3", ""): "three consumers", ("3", "true, false, false"): "three consumers, lazy",
+            ("3", "true, false, true"): "and blocks skipped", ("3", "false, true, true"): "all but lazy"}
+
+
+def output_of(command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def kernels(sass):
+    """Yields (name, code, labels): code is [(predicate, opcode, operands)], labels index it."""
+    for text in re.split(r"\n\.text\.", sass)[1:]:
+        code, labels = [], {}
+        for line in text.split("\n"):
+            if label := re.match(r"\s*(\.L_\w+):", line):
+                labels[label.group(1)] = len(code)
+            elif instruction := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:(@!?U?P\S+)\s+)?([A-Z][A-Z0-9_.]+)(.*;)", line):
+                code.append(instruction.groups())
+        yield text.split(":")[0], code, labels
+
+
+def target_of(instruction, labels):
+    label = re.search(r"\.L_\w+", instruction[2])
+    return labels.get(label.group()) if label and instruction[1].startswith("BRA") else None
+
+
+def smallest_loop(code, labels):
+    """(first, last): from a label to the branch that goes back to it, with HGMMA between."""
+    loops = [(target, i) for i, instruction in enumerate(code)
+             if (target := target_of(instruction, labels)) is not None and target <= i
+             and any(c[1].startswith("HGMMA") for c in code[target:i])]
+    return min(loops, key=lambda loop: loop[1] - loop[0], default=None)
+
+
+def shortest_way_around(code, labels, first, last):
+    """The indices of the instructions on it. Both sides of a branch with a condition are possible."""
+    ways, seen = [(1, first, [first])], set()
+    while ways:
+        length, at, way = heapq.heappop(ways)
+        if at == last:
+            return way
+        if at in seen:
+            continue
+        seen.add(at)
+        predicate, opcode, operands = code[at]
+        target = target_of(code[at], labels)
+        nexts = [] if target is None else [target]
+        if target is None or predicate or re.match(r"\s*!?U?P\d", operands):
+            nexts.append(at + 1)
+        for next_one in nexts:
+            if next_one < len(code):
+                heapq.heappush(ways, (length + 1, next_one, way + [next_one]))
+    raise ValueError("no way around the loop")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cubin")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--nvdisasm", default="nvdisasm")
+    arguments = parser.parse_args()
+    rows = []
+    for name, code, labels in kernels(output_of([arguments.nvdisasm, arguments.cubin])):
+        config = re.search(r"lean_flash<__nv_bfloat16, (\d+), false, .*?Config<(\d), (\d+), \d, .*?Saving\{([^}]*)\}",
+                           output_of(["c++filt", name]))
+        if not config:
+            continue
+        d, consumers, B_c, saving = config.groups()
+        saving = "" if saving.replace("false", "").strip(" ,") == "" else saving
+        if saving == "true, false, false" and consumers == "2":
+            saving = "true"
+        way = shortest_way_around(code, labels, *smallest_loop(code, labels))
+        opcodes = collections.Counter(code[i][1].split(".")[0] for i in way)
+        kinds = {kind: sum(opcodes[opcode] for opcode in of) for kind, of in KINDS.items()}
+        rows.append({"variant": VARIANTS[consumers, saving], "d": int(d), "consumers": int(consumers), "B_c": int(B_c),
+                     "instructions": len(way), "kinds": kinds, "opcodes": dict(sorted(opcodes.items()))})
+    if not rows:
+        sys.exit(f"no kernel of rung 13 in {arguments.cubin}")
+    rows.sort(key=lambda row: (row["d"], list(VARIANTS.values()).index(row["variant"])))
+    version = re.search(r"V([\d.]+)", output_of([arguments.nvcc, "--version"])).group(1)
+    result = {"nvcc": version, "architecture": "sm_90a",
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": rows}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    for row in rows:
+        print(f"d {row['d']:3}  {row['variant'] or 'the stage':24} {row['instructions']:4} instructions, "
+              f"{row['instructions'] / (row['B_c'] / 2):5.2f} an element  {row['kinds']}")
+
+
+if __name__ == "__main__":
+    main()
