@@ -6,21 +6,11 @@
 #include <limits>
 #include <numeric>
 #include <random>
-#include <thread>
+
+#include "in_parallel.h"
 
 namespace flashladder {
 namespace {
-
-/// Calls f(first, end) for parts of 0 to n, one on each core. f does not throw.
-template <class F>
-void in_parallel(std::size_t n, F f) {
-    constexpr std::size_t least = 64;  // rows, below which a thread does not pay
-    const std::size_t parts = std::clamp<std::size_t>(n / least, 1, std::max(1u, std::thread::hardware_concurrency()));
-    std::vector<std::thread> others;
-    for (std::size_t part = 1; part < parts; ++part) others.emplace_back(f, n * part / parts, n * (part + 1) / parts);
-    f(0, n / parts);
-    for (auto& thread : others) thread.join();
-}
 
 /// Attention for one row after another; sums are of type Real, what standard attention would store goes through
 /// `round`.
@@ -31,7 +21,7 @@ AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round r
     AttentionRows out{s.head_dim, std::move(rows), {}, {}};
     out.O.assign(out.rows.size() * d, 0);
     out.lse.assign(out.rows.size(), -std::numeric_limits<double>::infinity());
-    in_parallel(out.rows.size(), [&](std::size_t first, std::size_t end) {
+    in_parallel(out.rows.size(), 64, [&](std::size_t first, std::size_t end) {
         std::vector<Real> p(n_k), o(d);
         for (std::size_t r = first; r < end; ++r) {
             const std::size_t row = out.rows[r], i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;

@@ -8,42 +8,30 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "in_parallel.h"
+
 namespace flashladder {
 namespace {
 
-/// Standard normal numbers that depend on the seed alone: <random>'s distributions differ between libraries.
-class Normal {
-public:
-    explicit Normal(std::uint64_t seed) : state_(seed) {}
-
-    float operator()() {
-        if (spare_ready_) {
-            spare_ready_ = false;
-            return spare_;
-        }
-        const double radius = std::sqrt(-2 * std::log(uniform())),
-                     angle = 2 * std::numbers::pi * uniform();  // Box-Muller
-        spare_ = static_cast<float>(radius * std::sin(angle));
-        spare_ready_ = true;
-        return static_cast<float>(radius * std::cos(angle));
-    }
-
-private:
-    double uniform() {  // in (0, 1], by splitmix64
-        std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+/// Number `index` of standard normal numbers that depend on the seed alone: <random>'s distributions differ between
+/// libraries. Two of them come from two uniform ones (Box-Muller), each a hash of its place (splitmix64).
+float normal(std::uint64_t seed, std::size_t index) {
+    const auto uniform = [&](std::size_t place) {  // in (0, 1]
+        std::uint64_t z = seed + (place + 1) * 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
         z = (z ^ z >> 27) * 0x94D049BB133111EBu;
         return (static_cast<double>((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
-    }
-
-    std::uint64_t state_;
-    float spare_ = 0;
-    bool spare_ready_ = false;
-};
+    };
+    const std::size_t pair = index / 2 * 2;
+    const double radius = std::sqrt(-2 * std::log(uniform(pair))), angle = 2 * std::numbers::pi * uniform(pair + 1);
+    return static_cast<float>(radius * (index % 2 ? std::sin(angle) : std::cos(angle)));
+}
 
 void round_inputs(Inputs& in) {
     for (auto* tensor : {&in.Q, &in.K, &in.V})
-        for (float& x : *tensor) x = round_to(in.shape.dtype, x);
+        in_parallel(tensor->size(), 1 << 16, [dtype = in.shape.dtype, x = tensor->data()](std::size_t i, std::size_t end) {
+            for (; i < end; ++i) x[i] = round_to(dtype, x[i]);
+        });
 }
 
 bool is_root(const std::filesystem::path& folder) {
@@ -65,14 +53,15 @@ const char* to_string(Values values) {
 
 Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed) {
     Inputs in{shape, {}, {}, {}, static_cast<float>(1 / std::sqrt(double(shape.head_dim)))};
-    Normal normal(seed);
-    const auto fill = [&](std::vector<float>& tensor, std::size_t n) {
-        tensor.resize(n);
-        for (float& x : tensor) x = normal();
-    };
-    fill(in.Q, shape.q_elements());
-    fill(in.K, shape.kv_elements());
-    fill(in.V, shape.kv_elements());
+    std::size_t drawn = 0;
+    for (const auto& [tensor, n] : {std::pair(&in.Q, shape.q_elements()), {&in.K, shape.kv_elements()},
+                                    {&in.V, shape.kv_elements()}}) {
+        tensor->resize(n);
+        in_parallel(n, 1 << 14, [=, x = tensor->data()](std::size_t i, std::size_t end) {
+            for (; i < end; ++i) x[i] = normal(seed, drawn + i);
+        });
+        drawn += n;
+    }
 
     const std::size_t d = shape.head_dim, n_q = shape.n_q, n_k = shape.n_k;
     const float root = std::sqrt(float(d));
