@@ -295,6 +295,22 @@ std::string fault(const Stage& stage, const Inputs& inputs, Layout layout) {
     }
 }
 
+void check_ignores_scratch(const Inputs& inputs) {
+    const Outputs expected = run(stage_under_test(), inputs, true);
+    DeviceProblem problem(stage_under_test(), inputs, true);
+    for (const int garbage : {0xFF, 0x7F, 0x01}) {
+        problem.scratch.fill(garbage);
+        for (int times = 0; times < 2; ++times) {
+            problem.O.fill(0xFF), problem.lse.fill(0xFF);
+            stage_under_test().launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            const Outputs found = problem.outputs();
+            CHECK_MESSAGE(found.O == expected.O, "scratch was filled with ", garbage, ", launch ", times);
+            CHECK(found.lse == expected.lse);
+        }
+    }
+}
+
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later) {
     shape.causal = true;
     const std::ptrdiff_t d = shape.head_dim;

@@ -24,6 +24,9 @@ std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layo
 /// query `later` sees them.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later);
 
+/// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.
+void check_ignores_scratch(const Inputs& inputs);
+
 /// Cosine of the angle between row `row` of the output and of the reference, which holds all rows.
 double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row);
 

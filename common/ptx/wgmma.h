@@ -122,7 +122,6 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
                              "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define FLASHLADDER_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
                              ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define FLASHLADDER_NAMES_32_39 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define FLASHLADDER_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75" \
                              ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
 #define FLASHLADDER_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
@@ -143,9 +142,6 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
 #define FLASHLADDER_WGMMA_SS_OF(type)                                                                                 \
     if constexpr (n == 64)                                                                                            \
         FLASHLADDER_WGMMA_SS("64", type, FLASHLADDER_NAMES_0, "%32", "%33", "%34", "%35", "%36", FLASHLADDER_D32(0)); \
-    if constexpr (n == 80)                                                                                            \
-        FLASHLADDER_WGMMA_SS("80", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32_39, "%40", "%41", "%42", "%43",     \
-                             "%44", FLASHLADDER_D32(0), FLASHLADDER_D8(32));                                          \
     if constexpr (n == 128)                                                                                           \
         FLASHLADDER_WGMMA_SS("128", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32, "%64", "%65", "%66", "%67",       \
                              "%68", FLASHLADDER_D32(0), FLASHLADDER_D32(32));                                         \
@@ -186,7 +182,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], Descriptor a, Descr
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 80 || n == 128 || n == 176 || n == 192, "the widths in use");
+    static_assert(n == 64 || n == 128 || n == 176 || n == 192, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_SS_OF("bf16");
@@ -208,7 +204,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], const std::uint32_t
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 80 || n == 128 || n == 176 || n == 192, "the widths in use");
+    static_assert(n == 64 || n == 128 || n == 176 || n == 192, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_RS_OF("bf16");
