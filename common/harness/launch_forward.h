@@ -10,18 +10,23 @@
 
 namespace flashladder {
 
-/// Calls f.operator()<Element, d, causal>() for the dtype, head_dim and causal of the shape. The stage supports bf16 and
-/// f16, head_dim 64 and 128, or has refused the others before.
+/// Calls f.operator()<Element, causal>() for the dtype and causal of the shape. The stage supports bf16 and f16, or has
+/// refused the others before.
 template <class F>
-void with_types_of(const AttentionShape& shape, F f) {
+void with_element_and_causal_of(const AttentionShape& shape, F f) {
     const auto with_element = [&]<class Element>() {
-        if (shape.head_dim == 64)
-            shape.causal ? f.template operator()<Element, 64, true>() : f.template operator()<Element, 64, false>();
-        else
-            shape.causal ? f.template operator()<Element, 128, true>() : f.template operator()<Element, 128, false>();
+        shape.causal ? f.template operator()<Element, true>() : f.template operator()<Element, false>();
     };
     shape.dtype == DType::bf16 ? with_element.template operator()<__nv_bfloat16>()
                                : with_element.template operator()<__half>();
+}
+
+/// The same for head_dim too, 64 or 128: f.operator()<Element, d, causal>().
+template <class F>
+void with_types_of(const AttentionShape& shape, F f) {
+    with_element_and_causal_of(shape, [&]<class Element, bool causal>() {
+        shape.head_dim == 64 ? f.template operator()<Element, 64, causal>() : f.template operator()<Element, 128, causal>();
+    });
 }
 
 /// The same for head_dim alone: f.operator()<d>().

@@ -14,10 +14,12 @@
 //   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
 //   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
 //                                 by one thread: ask for a tile, whose bytes `full` counts
+//   works(task, consumer)         whether it has work for a consumer; if not, that one skips the steps
 //   State                         what a consumer has in registers
-//   begin(state, c, p, task)      by a consumer: the first steps. False: this task has no work for it
+//   begin(state, c, p, task)      by a consumer: the first steps
 //   compute(state, c, p, task)    by a consumer: the other steps
-//   finish(state, c, p, task)     by a consumer: writes the output to c.own(), each warp its own part
+//   finish(state, c, p, task)     by a consumer: what remains to be done when the next task is known, and the output, which
+//                                 goes to c.own(), each warp its own part
 //   store(c, p, task)             by lane 0 of each warp: begins to copy its part of c.own() away
 #pragma once
 
@@ -65,10 +67,16 @@ struct Reader {
         ring.wait_full(at);
         return {tiles[at.slot]};
     }
-    /// It will not be read any more.
-    __device__ __forceinline__ void give_back() {
-        if (threadIdx.x % 32 == 0) ring.release(at);
+    /// It will not be read any more. Goes on to the next one.
+    __device__ __forceinline__ void give_back() { give_back(keep()); }
+    /// Goes on without giving it back yet. Returns its place.
+    __device__ __forceinline__ RingPosition<stages> keep() {
+        const RingPosition<stages> place = at;
         at.advance();
+        return place;
+    }
+    __device__ __forceinline__ void give_back(const RingPosition<stages>& place) {
+        if (threadIdx.x % 32 == 0) ring.release(place);
     }
 };
 
@@ -141,19 +149,25 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
     c.turns.open();
     for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
         const auto task = Kernel::task(p, tasks.task);
-        if constexpr (Kernel::own_is_loaded) smem.own_rings[number].wait_full(c.own_at);
-        const bool works = Kernel::begin(state, c, p, task);
-        c.give_back_own();  // it has left by now, under the first steps of this task
-        if (works) Kernel::compute(state, c, p, task);
-        tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
-        if (works) {
+        if constexpr (Kernel::own_is_loaded) {
+            if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
+            smem.own_rings[number].wait_full(c.own_at);
+        }
+        if (Kernel::works(task, number)) {
+            Kernel::begin(state, c, p, task);
+            c.give_back_own();  // the output of the task before has left by now, under the first steps of this one
+            Kernel::compute(state, c, p, task);
+            tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
             Kernel::finish(state, c, p, task);
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) Kernel::store(c, p, task);
             c.leaving = c.own_at.slot;
-        } else if (Kernel::own_is_loaded && lane == 0) {
-            smem.own_rings[number].release(c.own_at);
+        } else {
+            c.give_back_own();
+            for (int t = 0; t < Kernel::steps(task); ++t) c.skip();
+            if (Kernel::own_is_loaded && lane == 0) smem.own_rings[number].release(c.own_at);
+            tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
         }
         c.own_at.advance();
     }
@@ -190,7 +204,6 @@ template <class Kernel>
 void launch(const typename Kernel::Problem& p, unsigned* taken, cudaStream_t stream) {
     static_assert(sizeof(Memory<Kernel>) <= most_shared_bytes,
                   "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
-    static_assert(Kernel::stages >= 2, "LCSF: a ring has two slots or more, one to load and one to read");
     const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lcsf/ring.h"
+#include "lcsf/schedule.h"
 
 namespace flashladder::lcsf {
 
@@ -26,9 +27,6 @@ struct TaskOrder {
         return {last_block_first ? T_r - 1 - block : block, head % heads, head / heads};
     }
 };
-
-/// How blocks come by tasks: one each, on a grid of all; each gridDim.x-th; whichever nobody has taken yet.
-enum class Schedule { one_each, fixed, dynamic };
 
 /// How the producer of a block tells its consumers which tasks are theirs; lives in shared memory.
 struct TaskSlots {

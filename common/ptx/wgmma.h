@@ -35,7 +35,10 @@ struct Descriptor {
     std::uint64_t bits;
 
     /// The matrix that lies `bytes` further on, a multiple of 16.
-    __device__ __forceinline__ Descriptor operator+(unsigned bytes) const { return {bits + bytes / 16}; }
+    __device__ __forceinline__ Descriptor operator+(unsigned bytes) const {
+        const std::uint32_t low = std::uint32_t(bits) + bytes / 16;  // of 32 bits: the address is in the lowest 14
+        return {bits >> 32 << 32 | low};
+    }
 };
 
 // PTX ISA, "Asynchronous warpgroup level matrix instructions: matrix descriptor"; sm_90.
@@ -125,6 +128,8 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
 #define FLASHLADDER_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75" \
                              ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
 #define FLASHLADDER_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define FLASHLADDER_NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+                             ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // Both with the numbers of the operands behind D.
 #define FLASHLADDER_WGMMA_SS(n, type, D, A, B, ACCUMULATE, A_MAJOR, B_MAJOR, ...)                                     \
@@ -153,7 +158,12 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
         FLASHLADDER_WGMMA_SS("192", type,                                                                             \
                              FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88,      \
                              "%96", "%97", "%98", "%99", "%100", FLASHLADDER_D32(0), FLASHLADDER_D32(32),             \
-                             FLASHLADDER_D32(64))
+                             FLASHLADDER_D32(64));                                                                    \
+    if constexpr (n == 256)                                                                                           \
+        FLASHLADDER_WGMMA_SS("256", type,                                                                             \
+                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88       \
+                             FLASHLADDER_NAMES_96, "%128", "%129", "%130", "%131", "%132", FLASHLADDER_D32(0),        \
+                             FLASHLADDER_D32(32), FLASHLADDER_D32(64), FLASHLADDER_D32(96))
 #define FLASHLADDER_WGMMA_RS_OF(type)                                                                                 \
     if constexpr (n == 64)                                                                                            \
         FLASHLADDER_WGMMA_RS("64", type, FLASHLADDER_NAMES_0, "%32, %33, %34, %35", "%36", "%37", "%38",              \
@@ -169,7 +179,12 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
         FLASHLADDER_WGMMA_RS("192", type,                                                                             \
                              FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88,      \
                              "%96, %97, %98, %99", "%100", "%101", "%102", FLASHLADDER_D32(0), FLASHLADDER_D32(32),   \
-                             FLASHLADDER_D32(64))
+                             FLASHLADDER_D32(64));                                                                    \
+    if constexpr (n == 256)                                                                                           \
+        FLASHLADDER_WGMMA_RS("256", type,                                                                             \
+                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88       \
+                             FLASHLADDER_NAMES_96, "%128, %129, %130, %131", "%132", "%133", "%134",                  \
+                             FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D32(64), FLASHLADDER_D32(96))
 #endif
 // clang-format on
 
@@ -182,7 +197,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], Descriptor a, Descr
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 128 || n == 176 || n == 192, "the widths in use");
+    static_assert(n == 64 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_SS_OF("bf16");
@@ -204,7 +219,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], const std::uint32_t
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 128 || n == 176 || n == 192, "the widths in use");
+    static_assert(n == 64 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_RS_OF("bf16");
@@ -223,6 +238,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], const std::uint32_t
 #undef FLASHLADDER_NAMES_32
 #undef FLASHLADDER_NAMES_64
 #undef FLASHLADDER_NAMES_88
+#undef FLASHLADDER_NAMES_96
 #undef FLASHLADDER_WGMMA_SS
 #undef FLASHLADDER_WGMMA_RS
 #undef FLASHLADDER_WGMMA_SS_OF

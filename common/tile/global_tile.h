@@ -12,7 +12,7 @@
 
 namespace flashladder::tile {
 
-/// How TMA sees a (batch, heads, n, columns of Tile) tensor: in boxes of a panel of Tile. A parameter of a kernel, or a
+/// How TMA sees a (batch, heads, n, columns) tensor: in boxes of a panel of Tile. A parameter of a kernel, or a
 /// member of one, and as such `const __grid_constant__`.
 template <class Tile>
 struct TensorMap {
@@ -24,38 +24,41 @@ struct TensorMap {
     CUtensorMap map;
 };
 
-/// Throws CudaError where the driver refuses: the address and the strides are multiples of 16 bytes.
+/// Rows of a tensor have as many columns as a tile, or more: they may be wider than one. Throws CudaError where the driver
+/// refuses: the address and the strides are multiples of 16 bytes.
 template <class Tile>
-TensorMap<Tile> make_tensor_map(const void* tensor, const Strides& strides, int batch, int heads, int n) {
+TensorMap<Tile> make_tensor_map(const void* tensor, const Strides& strides, int batch, int heads, int n,
+                                int columns = Tile::columns) {
     using Element = typename Tile::Element;
     constexpr ptx::Swizzle swizzles[] = {ptx::Swizzle::bytes_32, ptx::Swizzle::bytes_64, ptx::Swizzle::bytes_128};
     constexpr std::uint32_t panel = TensorMap<Tile>::panel, bytes = panel * sizeof(Element);
     return {ptx::make_tensor_map<Element, 4>(
         static_cast<const Element*>(tensor),
-        {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
+        {std::uint64_t(columns), std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)},
         {strides.row * sizeof(Element), strides.head * sizeof(Element), strides.batch * sizeof(Element)},
         {panel, Tile::rows, 1, 1}, swizzles[bytes / 64])};
 }
 
-/// Asks for the rows from `row` on of a head, and is one of the arrivals that `full` expects: its phase then ends when
-/// all bytes of the tile have come. Rows past the end become 0. By one thread; waits for nothing.
+/// Asks for the rows from `row` on of a head, from a column on, and is one of the arrivals that `full` expects: its phase
+/// then ends when all bytes of the tile have come. What is past the end becomes 0. By one thread; waits for nothing.
 template <class Tile>
 __device__ __forceinline__ void load(const Tile& tile, const TensorMap<Tile>& tensor, ptx::Barrier& full, int row,
-                                     int head, int batch) {
+                                     int head, int batch, int column = 0) {
     ptx::barrier_arrive_expect_tx(full, Tile::elements * sizeof(typename Tile::Element));
 #pragma unroll
-    for (int column = 0; column < Tile::columns; column += TensorMap<Tile>::panel)
-        ptx::tma_load(tile.data + column * Tile::rows, tensor.map, full, {column, row, head, batch});
+    for (int c = 0; c < Tile::columns; c += TensorMap<Tile>::panel)
+        ptx::tma_load(tile.data + c * Tile::rows, tensor.map, full, {column + c, row, head, batch});
 }
 
-/// Begins to write the tile to the rows from `row` on of a head, without those past the end. By one thread, after
-/// fence_proxy_async() by all who wrote the tile, and a barrier. The tile may change again after
+/// Begins to write the tile to the rows from `row` on of a head, from a column on, without what is past the end. By one
+/// thread, after fence_proxy_async() by all who wrote the tile, and a barrier. The tile may change again after
 /// ptx::bulk_wait_read<0>(), which must come before the thread returns.
 template <class Tile>
-__device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile& tile, int row, int head, int batch) {
+__device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile& tile, int row, int head, int batch,
+                                      int column = 0) {
 #pragma unroll
-    for (int column = 0; column < Tile::columns; column += TensorMap<Tile>::panel)
-        ptx::tma_store(tensor.map, tile.data + column * Tile::rows, {column, row, head, batch});
+    for (int c = 0; c < Tile::columns; c += TensorMap<Tile>::panel)
+        ptx::tma_store(tensor.map, tile.data + c * Tile::rows, {column + c, row, head, batch});
     ptx::bulk_commit();
 }
 

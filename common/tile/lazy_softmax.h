@@ -7,38 +7,47 @@
 
 namespace flashladder::tile {
 
-/// By what factor of 2 a P may exceed 1: bf16 has the exponents of floats, f16 ends at 2^16.
+/// What scores are multiplied by for exponentials of base 2, positive, and what follows from that. A member of a kernel's
+/// parameter.
+struct LazyScale {
+    float log2;    // the scale itself
+    float slack;   // by how much a score may exceed m
+    float lowest;  // where m begins: finite, also when it is scaled
+};
+
+/// P in bf16 may exceed 1 by a factor of up to 2^24, as bf16 has the exponents of floats; in f16, which ends at 2^16, by
+/// 2^8.
 template <class Element>
-constexpr float slack_log2 = std::is_same_v<Element, __nv_bfloat16> ? 24 : 8;
+LazyScale lazy_scale(float scale_log2) {
+    return {scale_log2, (std::is_same_v<Element, __nv_bfloat16> ? 24 : 8) / scale_log2,
+            scale_log2 > 1 ? lowest / scale_log2 : lowest};
+}
 
 /// Of 16 rows of a warp: a maximum that no score so far has exceeded by `slack`, and the sum of the exponentials relative to
-/// it. Scores come as they are; `scale_log2`, positive, is what they are multiplied by for exponentials of base 2.
+/// it. Scores come as they are.
 struct LazySoftmax {
     OnlineSoftmax<16, SumsByLanes> exact;  // m of scores as they are
     RowValues<16> factor;                  // by which rows were multiplied when m was raised
     int bounds[2];                         // of the scores of a row, as bits: from there on m must be raised
 
-    /// S becomes P = 2^(scale_log2 (S - m)). Returns whether O is to be multiplied by `factor`. -infinity in S is a key
-    /// that is not seen.
-    template <int keys>
-    __device__ __forceinline__ bool update(Accumulator<16, keys>& S, float scale_log2, float slack) {
-        const bool raised = reaches_bounds(S);
-        if (raised) raise(S, scale_log2, slack);
-        exponentials(S, scale_log2);
-        return raised;
-    }
-    /// The same for the first S of a row, before which there is no O.
-    template <int keys>
-    __device__ __forceinline__ void begin(Accumulator<16, keys>& S, float scale_log2, float slack) {
+    /// Before the first scores of a row.
+    __device__ __forceinline__ void begin(const LazyScale& scale) {
         exact = {};
-        fill(exact.m, lowest / fmaxf(1, scale_log2));  // scaled, it is still finite
-        raise(S, scale_log2, slack);
-        exponentials(S, scale_log2);
+        fill(exact.m, scale.lowest);
+    }
+    /// S becomes P = 2^(log2 (S - m)). Returns whether O is to be multiplied by `factor`, which does not matter behind the
+    /// `first` scores. -infinity in S is a key that is not seen.
+    template <bool first, int keys>
+    __device__ __forceinline__ bool update(Accumulator<16, keys>& S, const LazyScale& scale) {
+        const bool raised = first || reaches_bounds(S);
+        if (raised) raise(S, scale);
+        exponentials(S, scale.log2);
+        return raised;
     }
     /// Divides O by the sums. Returns the natural logarithm of the sum of the exponentials of the scaled scores.
     template <int d>
-    __device__ __forceinline__ RowValues<16> finish(Accumulator<16, d>& O, float scale_log2) {
-        multiply_rows(exact.m, RowValues<16>{{{scale_log2, scale_log2}}});
+    __device__ __forceinline__ RowValues<16> finish(Accumulator<16, d>& O, const LazyScale& scale) {
+        multiply_rows(exact.m, RowValues<16>{{{scale.log2, scale.log2}}});
         return exact.finish(O);
     }
 
@@ -73,12 +82,12 @@ private:
         return __any_sync(0xFFFFFFFFu, largest[0] >= bounds[0] || largest[1] >= bounds[1]);
     }
     template <int keys>
-    __device__ __forceinline__ void raise(const Accumulator<16, keys>& S, float scale_log2, float slack) {
+    __device__ __forceinline__ void raise(const Accumulator<16, keys>& S, const LazyScale& scale) {
         const auto m_new = row_max(S, exact.m);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            factor.value[0][h] = ptx::ex2_approx((exact.m.value[0][h] - m_new.value[0][h]) * scale_log2);
-            const float bound = m_new.value[0][h] + slack;
+            factor.value[0][h] = ptx::ex2_approx((exact.m.value[0][h] - m_new.value[0][h]) * scale.log2);
+            const float bound = m_new.value[0][h] + scale.slack;
             bounds[h] = bound > 0 ? __float_as_int(bound) : INT_MIN;  // else floats and bits differ in order: always raise
         }
         exact.m = m_new;

@@ -61,6 +61,21 @@ __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, Oper
     ptx::wgmma_commit();
 }
 
+/// Begins C += A B for A (64, depth) and B (depth, columns), both in shared memory.
+template <int columns, class TileA, class TileB>
+__device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, const TileA& A, const TileB& B) {
+    using Element = typename TileA::Element;
+    static_assert(std::is_same_v<Element, typename TileB::Element>, "A B: A and B must have elements of one type");
+    static_assert(TileA::rows == 64, "C = A B: A must have 64 rows, as a warpgroup multiplies them");
+    static_assert(TileB::rows == TileA::columns, "A B: B must have as many rows as A has columns");
+    static_assert(TileB::columns == columns, "C = A B: C must have as many columns as B");
+    ptx::wgmma_fence(registers(C));
+#pragma unroll
+    for (int k = 0; k < TileA::columns; k += 16)
+        ptx::wgmma<Element, ptx::Major::k, ptx::Major::mn>(registers(C), columns_of(A, k), rows_of(B, k), true);
+    ptx::wgmma_commit();
+}
+
 /// Until all products are done but the last `pending` that were begun. C is one of those that are.
 template <int pending, int columns>
 __device__ __forceinline__ void wait(Accumulator<16, columns>& C) {

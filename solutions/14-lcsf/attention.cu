@@ -4,11 +4,13 @@
 //           barriers, registers, turns, schedules and the store that goes on under the next task are common/lcsf/lcsf.h,
 //           for any kernel of this kind: gemm.cu beside this file is another one.
 // Saves     lines. The machine code is that of rung 13.
-// Costs     a template to learn; and a table that says which tiles are best for which shape (configurations.h).
+// Costs     a template to learn. Which tiles are best for which shape, a table says (harness/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
-// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
+#include <utility>
 
+#include "harness/configurations.h"
 #include "harness/forward_maps.h"
 #include "harness/launch_forward.h"
 #include "harness/stage.h"
@@ -22,18 +24,13 @@ namespace {
 
 constexpr int unit = 64;  // queries of a consumer
 
-/// Consumers of a block; keys of a tile; slots of the rings of K and V; how blocks come by tasks.
-template <int consumers_, int B_c_, int stages_, lcsf::Schedule schedule_ = lcsf::Schedule::dynamic>
-struct Config {
-    static constexpr int consumers = consumers_, B_c = B_c_, stages = stages_;
-    static constexpr lcsf::Schedule schedule = schedule_;
-};
-
 /// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they see.
-template <class Element, int d, bool causal, class Config>
-struct Attention : Config {
-    static constexpr int B_c = Config::B_c, B_r = unit * Config::consumers, own_slots = 2;
-    static constexpr bool turns = true, own_is_loaded = true;
+template <class Element, bool causal, Configuration config>
+struct Attention {
+    static constexpr int d = config.d, B_c = config.B_c, B_r = unit * config.consumers;
+    static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
+    static constexpr lcsf::Schedule schedule = config.schedule;
+    static constexpr bool turns = config.turns, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j
@@ -46,11 +43,11 @@ struct Attention : Config {
         int N_q, N_k, group;  // queries, keys; heads that share a K and V
         lcsf::TaskOrder order;
         int low;  // blocks of queries with one unit less: the first ones of a head
-        float scale_log2, slack;    // slack: by how much a score may exceed the m of its row
+        tile::LazyScale scale;
         float* lse;
     };
     struct Task {
-        int i, units, head, batch, T_c;  // from query i on; blocks of keys
+        int i, units, head, kv_head, batch, T_c;  // from query i on; blocks of keys
     };
     struct State {
         tile::Accumulator<16, d> O;
@@ -63,9 +60,9 @@ struct Attention : Config {
     __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks(); }
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
-        const int i = block * B_r - min(block, p.low) * unit, units = Config::consumers - (block < p.low);
+        const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
         const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
-        return {i, units, head, batch, max((end + B_c - 1) / B_c, 1)};
+        return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
     }
     __device__ static int steps(const Task& task) { return task.T_c; }
 
@@ -74,40 +71,35 @@ struct Attention : Config {
         tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
     }
     __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.head / p.group, task.batch);
+        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.head / p.group, task.batch);
+        tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
 
     // ---- compute
-    __device__ __forceinline__ static bool begin(State& s, Consumer& c, const Problem& p, const Task& task) {
+    __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
+    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
         s.j = (task.T_c - 1) * B_c;
         const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
-        const bool works = c.number < task.units;
-        for (; s.j >= 0 && (!works || (causal && s.j > max(last_seen, 0))); s.j -= B_c) c.skip();
-        if (!works) return false;
-
+        for (; causal && s.j > max(last_seen, 0); s.j -= B_c) c.skip();
+        s.softmax.begin(p.scale);
         Scores S;
         begin_scores(S, c);
         c.turns.pass();
         tile::wait<0>(S);
         c.first.give_back();
         hide(S, c, p, task, s.j);
-        s.softmax.begin(S, p.scale_log2, p.slack);
+        s.softmax.template update<true>(S, p.scale);
         s.P = tile::to_operand<Element>(S);
         tile::fill(s.O, 0);
         s.j -= B_c;
-        return true;
     }
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
         const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
         for (; causal && s.j >= 0 && s.j + B_c - 1 > last_key; s.j -= B_c) step<true>(s, c, p, task);
 #pragma unroll 1
         for (; s.j >= 0; s.j -= B_c) step<false>(s, c, p, task);
-        tile::begin_multiply(s.O, s.P, c.second.take());
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
     }
     /// S and P of the block from key j on, while O takes up P V of the block before.
     template <bool masked>
@@ -119,7 +111,7 @@ struct Attention : Config {
         tile::wait<1>(S);
         c.first.give_back();
         if (masked) hide(S, c, p, task, s.j);
-        const bool raised = s.softmax.update(S, p.scale_log2, p.slack);
+        const bool raised = s.softmax.template update<false>(S, p.scale);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
         s.P = tile::to_operand<Element>(S);
@@ -144,7 +136,10 @@ struct Attention : Config {
         return {c.own().data + c.warp * OutputTile::elements};
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
-        const auto lse = s.softmax.finish(s.O, p.scale_log2);
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        const auto lse = s.softmax.finish(s.O, p.scale);
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
         tile::store(output_of_warp(c), s.O, 0);
@@ -154,41 +149,55 @@ struct Attention : Config {
     }
 };
 
-template <class Element, int d, bool causal, class Config>
-void launch_config(const ForwardArgs& args) {
-    using Kernel = Attention<Element, d, causal, Config>;
+template <class Element, bool causal, Configuration config>
+void launch_configuration(const ForwardArgs& args) {
+    using Kernel = Attention<Element, causal, config>;
     const AttentionShape& s = args.shape;
     const lcsf::TaskOrder order = task_order(s, Kernel::B_r);
-    const int too_many = order.T_r * Config::consumers - (s.n_q + unit - 1) / unit;  // units without a query
-    const float scale_log2 = args.scale * log2_e;
+    const int too_many = order.T_r * Kernel::consumers - (s.n_q + unit - 1) / unit;  // units without a query
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
-         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r), scale_log2,
-         tile::slack_log2<Element> / scale_log2, args.lse},
+         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r),
+         tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
-#ifdef CFG
-template <int d, bool causal>
-using Best = Config<CFG>;
-#else
-template <int d, bool causal>
-using Best = std::conditional_t<d == 64, Config<3, 128, 4>, Config<3, 64, 4>>;
-#endif
-
+/// By a table that tools/tune.py has made: harness/choices.h.
+template <class Element, bool causal, std::size_t i>
+void launch_if(std::size_t best, const ForwardArgs& args) {
+    if constexpr (is_chosen(i, causal))
+        if (i == best) launch_configuration<Element, causal, configurations[i]>(args);
+}
 void launch(const ForwardArgs& args) {
-    with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, causal>>(args);
+    with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
+        const std::size_t best = configuration_for(args.shape.head_dim, causal, args.shape.n_k);
+        [&]<std::size_t... i>(std::index_sequence<i...>) {
+            (launch_if<Element, causal, i>(best, args), ...);
+        }(std::make_index_sequence<configurations.size()>());
     });
+}
+template <std::size_t i>
+void launch_variant(const ForwardArgs& args) {
+    args.shape.causal ? launch_configuration<__nv_bfloat16, true, configurations[i]>(args)
+                      : launch_configuration<__nv_bfloat16, false, configurations[i]>(args);
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
 
-const Support supports{.stage = "14-lcsf", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+const Support supports{.stage = "14-lcsf", .head_dims = {64, 128, 256}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
                        .compute_capability = 90};
-const Registration registrations[] = {
-    {{supports, launch, scratch_bytes}},
-};
+const Registration registration = {{supports, launch, scratch_bytes}};
+
+/// Each configuration is a variant of its head_dim.
+template <std::size_t i>
+Registration variant() {
+    Support s = supports.for_variant(to_string(configurations[i]));
+    s.causal = true, s.head_dims = {configurations[i].d};
+    return {{s, launch_variant<i>, scratch_bytes}};
+}
+const auto variants = []<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array{variant<i>()...};
+}(std::make_index_sequence<configurations.size()>());
 
 }  // namespace
 }  // namespace flashladder

@@ -1,0 +1,117 @@
+// C = A B through the template of rung 14: what a kernel has to say that is not attention.
+#include "harness/gemm.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "lcsf/lcsf.h"
+#include "tile/global_tile.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder {
+namespace {
+
+/// A task is 64 rows of C for each consumer, and 256 columns. A step multiplies 64 columns of A by 64 rows of B.
+template <int stages_, int section, lcsf::Schedule schedule_>
+struct Gemm {
+    static constexpr int consumers = 2, stages = stages_, own_slots = 1, m = 64 * consumers, n = 256, k = 64;
+    static constexpr bool turns = false, own_is_loaded = false;
+    static constexpr lcsf::Schedule schedule = schedule_;
+    using Layout = tile::Swizzled<128>;
+    using FirstTile = tile::SharedTile<__nv_bfloat16, m, k, Layout>;
+    using SecondTile = tile::SharedTile<__nv_bfloat16, k, n, Layout>;
+    using RowsOfA = tile::SharedTile<__nv_bfloat16, 64, k, Layout>;     // a consumer's
+    using OwnTile = tile::SharedTile<__nv_bfloat16, 64, n, Layout>;     // C
+    using OutputTile = tile::SharedTile<__nv_bfloat16, 16, n, Layout>;  // a warp's part of it
+    using Consumer = lcsf::Consumer<Gemm>;
+    using State = tile::Accumulator<16, n>;
+
+    struct Problem {
+        tile::TensorMap<FirstTile> A;
+        tile::TensorMap<SecondTile> B;
+        tile::TensorMap<OutputTile> C;
+        int rows, columns, steps;  // of tasks
+    };
+    struct Task {
+        int row, column, steps;
+    };
+
+    // ---- tasks: a column of `section` tasks, then the next one, so that they meet in L2
+    __host__ __device__ static int tasks(const Problem& p) { return p.rows * p.columns; }
+    __device__ static Task task(const Problem& p, int number) {
+        const int first = number / (section * p.columns) * section, rest = number - first * p.columns;
+        const int height = min(section, p.rows - first);
+        return {(first + rest % height) * m, rest / height * n, p.steps};
+    }
+    __device__ static int steps(const Task& task) { return task.steps; }
+
+    // ---- load
+    __device__ static void load_first(FirstTile A, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(A, p.A, full, task.row, 0, 0, t * k);
+    }
+    __device__ static void load_second(SecondTile B, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(B, p.B, full, t * k, 0, 0, task.column);
+    }
+
+    // ---- compute: step t is begun before step t - 1 is waited for
+    __device__ static bool works(const Task&, int) { return true; }
+    __device__ __forceinline__ static void begin(State& C, Consumer& c, const Problem&, const Task&) {
+        tile::fill(C, 0);
+        begin_step(C, c);
+    }
+    __device__ __forceinline__ static void compute(State& C, Consumer& c, const Problem&, const Task& task) {
+#pragma unroll 1
+        for (int t = 1; t < task.steps; ++t) {
+            const auto A = c.first.keep(), B = c.second.keep();
+            begin_step(C, c);
+            ptx::wgmma_wait<1>();
+            c.first.give_back(A);
+            c.second.give_back(B);
+        }
+    }
+    __device__ __forceinline__ static void begin_step(State& C, Consumer& c) {
+        const FirstTile A = c.first.take();
+        tile::begin_multiply(C, RowsOfA{A.data + c.number * RowsOfA::elements}, c.second.take());
+    }
+
+    // ---- finish, store
+    __device__ static OutputTile output_of_warp(const Consumer& c) {
+        return {c.own().data + c.warp * OutputTile::elements};
+    }
+    __device__ __forceinline__ static void finish(State& C, Consumer& c, const Problem&, const Task&) {
+        tile::wait<0>(C);
+        c.first.give_back();
+        c.second.give_back();
+        tile::store(output_of_warp(c), C, 0);
+    }
+    __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
+        tile::store(p.C, output_of_warp(c), task.row + c.number * 64 + c.warp * 16, 0, 0, task.column);
+    }
+};
+
+#ifndef GCFG
+#define GCFG 3, 8, lcsf::Schedule::fixed
+#define GNAME gemm
+#endif
+using Best = Gemm<GCFG>;
+
+template <class Tile>
+tile::TensorMap<Tile> map(const void* matrix, int rows, int columns) {
+    return tile::make_tensor_map<Tile>(matrix, {columns, columns, columns}, 1, 1, rows, columns);
+}
+
+}  // namespace
+
+void GNAME(const GemmArgs& args) {
+    for (const auto& [name, size] : {std::pair{"M", args.M}, {"N", args.N}, {"K", args.K}})
+        if (size < 8 || size % 8)
+            throw std::invalid_argument("gemm: " + std::string(name) + " is " + std::to_string(size) +
+                                        ", but must be a positive multiple of 8");
+    using Kernel = Best;
+    lcsf::launch<Kernel>({map<Kernel::FirstTile>(args.A, args.M, args.K), map<Kernel::SecondTile>(args.B, args.K, args.N),
+                          map<Kernel::OutputTile>(args.C, args.M, args.N), (args.M + Kernel::m - 1) / Kernel::m,
+                          (args.N + Kernel::n - 1) / Kernel::n, (args.K + Kernel::k - 1) / Kernel::k},
+                         args.taken, args.stream);
+}
+
+}  // namespace flashladder
