@@ -8,4 +8,5 @@ function(add_rungs)
   foreach(rung IN LISTS FLASHLADDER_RUNGS)
     add_kernels(solution-${rung} ${CMAKE_SOURCE_DIR}/solutions/${rung}/attention.cu)
   endforeach()
+  add_kernels(gemm ${CMAKE_SOURCE_DIR}/solutions/14-lcsf/gemm.cu)  # the template's other kernel
 endfunction()

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 
+#include "harness/configurations.h"
+
 namespace flashladder {
 namespace {
 
@@ -127,15 +129,15 @@ ClosedForm overlapped_flash(const Head& h, double B_r, double B_c) {
     form.exponentials += unseeing * B_r * (B_c + lanes_a_row);
     return form;
 }
-/// Rung 13: tasks of three or two units of 64 queries. All three consumers are sent queries, also where one has none to
-/// compute with. Blocks of keys that no query of a unit sees are skipped, but one always remains. A warp raises m, with
+/// From rung 13 on: tasks of as many units of 64 queries as there are consumers, or one less. All consumers are sent
+/// queries, also where one has none to compute with. Blocks of keys that no query of a unit sees are skipped, but one always remains. A warp raises m, with
 /// an exponential a row and lane, in its first step, and until each of its rows has seen a key; that is all for scores
 /// which then grow by less than the slack.
-ClosedForm lean_flash(const Head& h, double B_c) {
-    constexpr double unit = 64, consumers = 3, warp_rows = 16, lanes_a_row = 4;
+ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for_tasks = true) {
+    constexpr double unit = 64, warp_rows = 16, lanes_a_row = 4;
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
     const double T_r = blocks(N_q, consumers * unit);
-    const double low = std::min(T_r, consumers * T_r - blocks(N_q, unit));  // tasks of two units
+    const double low = std::min(T_r, consumers * T_r - blocks(N_q, unit));  // tasks of one unit less
     double Q = 0, keys = 0, most_keys = 0, rows = 0, exponentials = 0;
     for (double block = 0; block < T_r; ++block) {
         const double units = consumers - (block < low), i = block * consumers * unit - std::min(block, low) * unit;
@@ -159,12 +161,16 @@ ClosedForm lean_flash(const Head& h, double B_c) {
     }
     const double rows_without_keys = causal ? std::max(0.0, N_q - N_k) : 0;
     const double LSE = float_bytes * (lse ? N_q : 0);
-    return {half_bytes * d * (Q + N_q + 2 * keys) + LSE + float_bytes * T_r,
+    return {half_bytes * d * (Q + N_q + 2 * keys) + LSE + (asks_for_tasks ? float_bytes * T_r : 0),
             half_bytes * 2 * (N_q * d + most_keys * d / group) + LSE, exponentials,
             (rows - rows_without_keys) * lanes_a_row};
 }
+bool is_dynamic(const Configuration& c) { return c.schedule == lcsf::Schedule::dynamic; }
 /// Read and written once a launch, whatever its heads: the word that counts the tasks.
-double distinct_bytes_of_launch(const std::string& stage) { return stage >= "11" ? 2 * float_bytes : 0; }
+double distinct_bytes_of_launch(const std::string& stage, const AttentionShape& s) {
+    const bool asks = stage >= "14" ? is_dynamic(configurations[configuration_for(s.head_dim, s.causal, s.n_k)]) : stage >= "11";
+    return asks ? 2 * float_bytes : 0;
+}
 
 }  // namespace
 
@@ -185,14 +191,19 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
          [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
         {"11-persistent-grid", persistent_flash},
         {"12-overlap", [](const Head& h) { return overlapped_flash(h, h.d == 64 ? 192 : 128, 128); }},
-        {"13-lean-softmax", [](const Head& h) { return lean_flash(h, h.d == 64 ? 128 : 64); }},
+        {"13-lean-softmax", [](const Head& h) { return lean_flash(h, 3, h.d == 64 ? 128 : 64); }},
+        {"14-lcsf",
+         [](const Head& h) {
+             const Configuration& best = configurations[configuration_for(int(h.d), h.causal, int(h.N_k))];
+             return lean_flash(h, best.consumers, best.B_c, is_dynamic(best));
+         }},
     };
     const auto form = forms.find(stage);
     if (form == forms.end()) return std::nullopt;
     const ClosedForm of_head = form->second({double(s.n_q), double(s.n_k), double(s.head_dim), s.causal, wants_lse,
                                              double(shared_bytes), double(s.heads) / s.kv_heads});
     const double heads = double(s.batch) * s.heads;
-    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage),
+    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage, s),
                       heads * of_head.exponentials, heads * of_head.divisions};
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "harness/gemm.h"
 #include "harness/stage.h"
 
 namespace flashladder {
@@ -89,5 +90,20 @@ const char* flashladder_forward(const FlashLadderForward* problem) {
             .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
                      strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides),
                      strides_of(p.O_strides)});
+    });
+}
+
+const char* flashladder_gemm(const char* variant, int M, int N, int K, const void* A, const void* B, void* C,
+                             void* scratch, void* stream) {
+    return error_of([&] {
+        gemm({M, N, K, A, B, C, static_cast<unsigned*>(scratch), static_cast<cudaStream_t>(stream),
+              text(variant, "variant")});
+    });
+}
+
+const char* flashladder_gemm_variants(const char** json) {
+    return error_of([&] {
+        static const std::string variants = nlohmann::json(gemm_variants()).dump();
+        *json = variants.c_str();
     });
 }

@@ -44,6 +44,14 @@ const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t*
  * after a first launch outside. */
 const char* flashladder_forward(const FlashLadderForward* problem);
 
+/* C = A B for matrices of bf16, row after row: (M, N) = (M, K) (K, N); sizes are multiples of 8, addresses of 16 bytes.
+ * `variant` is one of those that flashladder_gemm_variants gives as a JSON array; "" is the kernel itself. `scratch` is a
+ * word of device memory, which may be null for all variants but "dynamic". Needs a GPU of compute capability 9.0. May be
+ * captured into a graph after a first launch outside. */
+const char* flashladder_gemm(const char* variant, int M, int N, int K, const void* A, const void* B, void* C,
+                             void* scratch, void* stream);
+const char* flashladder_gemm_variants(const char** json);
+
 #ifdef __cplusplus
 }
 #endif

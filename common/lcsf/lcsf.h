@@ -93,13 +93,16 @@ struct Consumer {
 
     /// This consumer's tile of the task: what was loaded, or what is to leave.
     __device__ __forceinline__ typename Kernel::OwnTile own() const { return {smem.own[own_at.slot][number]}; }
-    /// A step without work for this consumer, while others need it to take its turn and to give back tiles.
+    /// A step without work for this consumer, while others need it to take its turn and to give back tiles. Products keep
+    /// the lanes of a warp together; here nothing does, and one that has not seen a tile come might miss it for ever.
     __device__ __forceinline__ void skip() {
         first.take();
         turns.wait();
         turns.pass();
+        __syncwarp();
         first.give_back();
         second.take();
+        __syncwarp();
         second.give_back();
     }
     /// Once the output of the task before has left, its place may be loaded again, or written.

@@ -1,8 +1,10 @@
 // C = A B through the template of rung 14: what a kernel has to say that is not attention.
 #include "harness/gemm.h"
 
+#include <climits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "lcsf/lcsf.h"
 #include "tile/global_tile.h"
@@ -16,6 +18,7 @@ template <int stages_, int section, lcsf::Schedule schedule_>
 struct Gemm {
     static constexpr int consumers = 2, stages = stages_, own_slots = 1, m = 64 * consumers, n = 256, k = 64;
     static constexpr bool turns = false, own_is_loaded = false;
+    static_assert(stages >= 2, "Gemm: two steps are under way at a time, and each needs a slot");
     static constexpr lcsf::Schedule schedule = schedule_;
     using Layout = tile::Swizzled<128>;
     using FirstTile = tile::SharedTile<__nv_bfloat16, m, k, Layout>;
@@ -39,8 +42,8 @@ struct Gemm {
     // ---- tasks: a column of `section` tasks, then the next one, so that they meet in L2
     __host__ __device__ static int tasks(const Problem& p) { return p.rows * p.columns; }
     __device__ static Task task(const Problem& p, int number) {
-        const int first = number / (section * p.columns) * section, rest = number - first * p.columns;
-        const int height = min(section, p.rows - first);
+        const int most = min(section, p.rows), first = number / (most * p.columns) * most;
+        const int rest = number - first * p.columns, height = min(most, p.rows - first);
         return {(first + rest % height) * m, rest / height * n, p.steps};
     }
     __device__ static int steps(const Task& task) { return task.steps; }
@@ -89,29 +92,49 @@ struct Gemm {
     }
 };
 
-#ifndef GCFG
-#define GCFG 3, 8, lcsf::Schedule::fixed
-#define GNAME gemm
-#endif
-using Best = Gemm<GCFG>;
-
 template <class Tile>
 tile::TensorMap<Tile> map(const void* matrix, int rows, int columns) {
     return tile::make_tensor_map<Tile>(matrix, {columns, columns, columns}, 1, 1, rows, columns);
 }
+template <class Kernel>
+void launch(const GemmArgs& args) {
+    const auto [M, N, K, A, B, C, scratch, stream, variant] = args;
+    const auto blocks = [](int size, int block) { return (size + block - 1) / block; };
+    lcsf::launch<Kernel>({map<typename Kernel::FirstTile>(A, M, K), map<typename Kernel::SecondTile>(B, K, N),
+                          map<typename Kernel::OutputTile>(C, M, N), blocks(M, Kernel::m), blocks(N, Kernel::n),
+                          blocks(K, Kernel::k)},
+                         scratch, stream);
+}
+
+constexpr int everything = INT_MAX;
+const std::pair<const char*, void (*)(const GemmArgs&)> variants[] = {
+    {"", launch<Gemm<3, 4, lcsf::Schedule::fixed>>},
+    {"2 slots", launch<Gemm<2, 4, lcsf::Schedule::fixed>>},
+    {"dynamic", launch<Gemm<3, 4, lcsf::Schedule::dynamic>>},
+    {"one block each", launch<Gemm<3, 4, lcsf::Schedule::one_each>>},
+    {"sections of 1", launch<Gemm<3, 1, lcsf::Schedule::fixed>>},
+    {"sections of 16", launch<Gemm<3, 16, lcsf::Schedule::fixed>>},
+    {"one section", launch<Gemm<3, everything, lcsf::Schedule::fixed>>},
+};
 
 }  // namespace
 
-void GNAME(const GemmArgs& args) {
+void gemm(const GemmArgs& args) {
     for (const auto& [name, size] : {std::pair{"M", args.M}, {"N", args.N}, {"K", args.K}})
         if (size < 8 || size % 8)
             throw std::invalid_argument("gemm: " + std::string(name) + " is " + std::to_string(size) +
                                         ", but must be a positive multiple of 8");
-    using Kernel = Best;
-    lcsf::launch<Kernel>({map<Kernel::FirstTile>(args.A, args.M, args.K), map<Kernel::SecondTile>(args.B, args.K, args.N),
-                          map<Kernel::OutputTile>(args.C, args.M, args.N), (args.M + Kernel::m - 1) / Kernel::m,
-                          (args.N + Kernel::n - 1) / Kernel::n, (args.K + Kernel::k - 1) / Kernel::k},
-                         args.taken, args.stream);
+    if (args.variant == "dynamic" && !args.scratch)
+        throw std::invalid_argument("gemm: the variant 'dynamic' needs a word of scratch");
+    for (const auto& [name, launch] : variants)
+        if (name == args.variant) return launch(args);
+    throw std::invalid_argument("gemm: there is no variant '" + args.variant + "'");
+}
+
+std::vector<std::string> gemm_variants() {
+    std::vector<std::string> names;
+    for (const auto& [name, launch] : variants) names.emplace_back(name);
+    return names;
 }
 
 }  // namespace flashladder
