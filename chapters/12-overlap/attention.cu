@@ -69,14 +69,14 @@ struct Problem {
 /// What is to be done: B_r queries from query i on, against T_c blocks of keys. A task without keys has one block too,
 /// of keys that nobody sees: so each has a first step.
 struct Task {
-    int i, head, batch, T_c;
+    int i, head, kv_head, batch, T_c;
 };
 
 template <bool causal, class Config>
 __device__ __forceinline__ Task task_number(const Problem& p, int n) {
     const auto [block, head, batch] = p.order.place<causal>(n);
     const int i = block * Config::B_r, end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
-    return {i, head, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
+    return {i, head, head / p.group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
 }
 
 /// The producer, one thread. The last block of keys comes first: it is the one with a mask.
@@ -88,19 +88,19 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
     lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
     lcsf::TaskProducer tasks;
     while (tasks.task < p.order.tasks()) {
-        const auto [i, head, batch, T_c] = task_number<causal, Config>(p, tasks.task);
+        const auto [i, head, kv_head, batch, T_c] = task_number<causal, Config>(p, tasks.task);
         tasks.ask(p.taken);
         for (int t = T_c - 1; t >= 0; --t) {
             const int j = t * Config::B_c, slot = key.slot;
             smem.K_ring.wait_empty(key);
-            tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, head / p.group, batch);
+            tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, kv_head, batch);
             for (int c = 0; t == T_c - 1 && c < Config::consumers; ++c) {
                 smem.Q_ring[c].wait_empty(query);
                 const typename Memory::QueryTile Q_smem{smem.Q[query.slot][c]};
                 tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[query.slot], i + c * 64, head, batch);
             }
             smem.V_ring.wait_empty(key);
-            tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, head / p.group, batch);
+            tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, kv_head, batch);
             key.advance();
         }
         query.advance();
