@@ -4,16 +4,18 @@
 namespace flashladder {
 
 inline constexpr Choice choices[] = {
-    {.d = 64, .causal = false, .n_k = 8192, .configuration = 0},
-    {.d = 64, .causal = false, .n_k = INT_MAX, .configuration = 2},
-    {.d = 64, .causal = true, .n_k = 512, .configuration = 1},
-    {.d = 64, .causal = true, .n_k = INT_MAX, .configuration = 0},
-    {.d = 128, .causal = false, .n_k = INT_MAX, .configuration = 3},
-    {.d = 128, .causal = true, .n_k = 2048, .configuration = 4},
-    {.d = 128, .causal = true, .n_k = 8192, .configuration = 3},
-    {.d = 128, .causal = true, .n_k = INT_MAX, .configuration = 6},
-    {.d = 256, .causal = false, .n_k = INT_MAX, .configuration = 11},
-    {.d = 256, .causal = true, .n_k = INT_MAX, .configuration = 11},
+    {.d = 64, .causal = false, .n_k = 4096, .configuration = 0},
+    {.d = 64, .causal = false, .n_k = INT_MAX, .configuration = 3},
+    {.d = 64, .causal = true, .n_k = 512, .configuration = 2},
+    {.d = 64, .causal = true, .n_k = 4096, .configuration = 0},
+    {.d = 64, .causal = true, .n_k = INT_MAX, .configuration = 3},
+    {.d = 128, .causal = false, .n_k = INT_MAX, .configuration = 4},
+    {.d = 128, .causal = true, .n_k = 512, .configuration = 6},
+    {.d = 128, .causal = true, .n_k = 2048, .configuration = 5},
+    {.d = 128, .causal = true, .n_k = 8192, .configuration = 4},
+    {.d = 128, .causal = true, .n_k = INT_MAX, .configuration = 7},
+    {.d = 256, .causal = false, .n_k = INT_MAX, .configuration = 12},
+    {.d = 256, .causal = true, .n_k = INT_MAX, .configuration = 12},
 };
 
 }  // namespace flashladder

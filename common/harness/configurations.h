@@ -17,15 +17,17 @@ struct Configuration {
     bool turns = true;
     lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     int own_slots = 2;
+    int section = lcsf::most_of_L2;  // if causal: heads take turns whose K and V have room in so many percent of L2
 };
 
 inline constexpr std::array configurations = {
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4},
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .section = 17},
     Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false},
-    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .section = 33},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::one_each},
     // for the tables of the lesson
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::fixed},
@@ -39,7 +41,8 @@ inline constexpr std::array configurations = {
 /// "3 x 64 keys, 4 slots, dynamic, turns"
 inline std::string to_string(const Configuration& c) {
     return std::to_string(c.consumers) + " x " + std::to_string(c.B_c) + " keys, " + std::to_string(c.stages) +
-           (c.stages == 1 ? " slot, " : " slots, ") + to_string(c.schedule) + (c.turns ? ", turns" : "");
+           (c.stages == 1 ? " slot, " : " slots, ") + to_string(c.schedule) + (c.turns ? ", turns" : "") +
+           (c.section == lcsf::most_of_L2 ? "" : ", sections of " + std::to_string(c.section) + "% of L2");
 }
 
 /// A row of the table of choices: up to so many keys, this one of `configurations`.

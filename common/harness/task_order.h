@@ -11,10 +11,10 @@
 namespace flashladder {
 
 /// Tasks of B_r queries. If causal, when long tasks come first, so many heads take turns that their K and V have room
-/// in two thirds of L2; else one head comes after the other. Throws CudaError.
-inline lcsf::TaskOrder task_order(const AttentionShape& s, int B_r) {
+/// in a part of L2, in percent; else one head comes after the other. Throws CudaError.
+inline lcsf::TaskOrder task_order(const AttentionShape& s, int B_r, int section = lcsf::most_of_L2) {
     const double bytes = 2.0 * s.n_k * s.head_dim * bytes_per_element(s.dtype) * s.kv_heads / s.heads;
-    const int heads_in_L2 = static_cast<int>(device_attribute(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes);
+    const int heads_in_L2 = static_cast<int>(device_attribute(cudaDevAttrL2CacheSize) * (section / 100.0) / bytes);
     return {(s.n_q + B_r - 1) / B_r, s.heads, s.batch, s.causal ? std::clamp(heads_in_L2, 1, s.batch * s.heads) : 1};
 }
 
