@@ -1,5 +1,5 @@
 # Of machine code as cuobjdump prints it: for each kernel the instructions of the smallest loop that has HGMMA, one a
-# line. A loop goes from where a branch goes back to up to that branch.
+# line. A loop goes from where a branch goes back to up to that branch. Kernels whose name has `except` are left out.
 function print_loop(i) {
     for (i = first; size && i <= last; ++i) print operation[i]
 }
@@ -11,11 +11,11 @@ function close_kernel(i, j, hgmma, n) {
         for (j = at[target[i]]; j < i && operation[j] !~ /^HGMMA/; ++j) {}
         if (j < i) { size = n; first = at[target[i]]; last = i }
     }
-    print_loop()
+    if (!left_out) print_loop()
     count = size = 0
     delete at; delete target; delete operation
 }
-/Function :/ { close_kernel() }
+/Function :/ { close_kernel(); left_out = except && $0 ~ except }
 /^ *\/\*[0-9a-f]+\*\/ / {
     address = $1
     gsub(/[\/*]/, "", address)
