@@ -20,7 +20,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13"]
+RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14"]
 WORKLOADS = {f"rung {rung}": ["ladder", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
 WORKLOADS["tutorials"] = ["emulator-tutorials", "--test-case=tutorial: the same bits*"]
 
