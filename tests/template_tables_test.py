@@ -60,7 +60,8 @@ class Kernels(unittest.TestCase):
                 run(Tensor(1), Tensor(2), Tensor(3))
 
     def test_bytes_are_those_of_the_second_launches(self):
-        orders = types.SimpleNamespace(METRICS={"device_bytes": "dram"}, number=lambda launch, metric, _: launch[metric])
+        orders = types.SimpleNamespace(METRICS={"device_bytes": "dram"},
+                                       number=lambda launch, metric, _: launch[metric])
         with unittest.mock.patch.dict(sys.modules, {"block_orders": orders}):
             rows = [{}, {}]
             tables.add_bytes(rows, [{"dram": n} for n in range(4)], {})

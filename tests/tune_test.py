@@ -29,7 +29,7 @@ class Configurations(unittest.TestCase):
     SOURCE = """
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false},
     // a comment
-    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 1, .schedule = lcsf::Schedule::fixed, .for_tables = true},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 1, .shown = true, .schedule = lcsf::Schedule::fixed},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::one_each},
 """
 
@@ -51,7 +51,7 @@ class Configurations(unittest.TestCase):
         by_d = tune.candidates_of(library, KNOWN)
         self.assertEqual(sorted(by_d), [64, 128, 256])
         self.assertEqual({name for names in by_d.values() for name in names},
-                         {c.name for c in KNOWN.values() if not c.for_tables})
+                         {c.name for c in KNOWN.values() if not c.shown})
         library.variants.pop()
         with self.assertRaisesRegex(SystemExit, "build it"):
             tune.candidates_of(library, KNOWN)
@@ -123,7 +123,7 @@ class Header(unittest.TestCase):
         timed = {(row["configuration"], compare_torch.Shape(**row["shape"])) for row in
                  json.loads(RESULT.read_text())["rows"]}
         self.assertEqual(timed, {(c.name, of) for of in tune.SHAPES for c in KNOWN.values()
-                                 if c.d == of.head_dim and not c.for_tables})
+                                 if c.d == of.head_dim and not c.shown})
 
 
 if __name__ == "__main__":

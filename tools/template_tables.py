@@ -4,9 +4,9 @@
     tools/template_tables.py --json docs/results/template.json            on a GPU: speed, and bytes from device memory
     tools/template_tables.py --sizes --json docs/results/template.json    without a GPU: lines of code and machine code
 
-Each writes its own part of the file. The first needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages,
-as tools/block_orders.py does; every kernel is checked first, then all take turns. The second needs nvcc, in PATH or by
---nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
+Each writes its own part of the file. The first needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all
+stages, as tools/block_orders.py does; each kernel is checked first, then all take turns. The second needs nvcc, in PATH
+or by --nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
 """
 import argparse
 import ctypes
@@ -218,8 +218,8 @@ def kernels_of(source, nvcc):
     """[{kernel, bytes}] of the kernels of a .cu file, for sm_90a."""
     with tempfile.TemporaryDirectory() as folder:
         cubin = pathlib.Path(folder, "kernels.cubin")
-        subprocess.run([nvcc, "-std=c++20", "-O3", "-arch=sm_90a", "-DFLASHLADDER_GPU", f"-I{ROOT / 'common'}", "-cubin",
-                        "-o", cubin, source], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([nvcc, "-std=c++20", "-O3", "-arch=sm_90a", "-DFLASHLADDER_GPU", f"-I{ROOT / 'common'}",
+                        "-cubin", "-o", cubin, source], check=True, stdout=subprocess.DEVNULL)
         code = code_sections(cubin.read_bytes())
     return sorted(({"kernel": name, "bytes": code[mangled]} for mangled, name in zip(code, demangled(code))),
                   key=lambda kernel: kernel["kernel"])

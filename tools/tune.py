@@ -4,8 +4,8 @@
     tools/tune.py --json docs/results/tune.json --write    times them all on a GPU, then writes choices.h
     tools/tune.py --from docs/results/tune.json --write    writes choices.h as those times have it, without a GPU
 
-Without --write it prints choices.h. A configuration is a row of common/harness/configurations.h; those that are there for
-the tables of the lesson are not timed. To time needs an NVIDIA GPU, PyTorch and the library of all stages, as
+Without --write it prints choices.h. A configuration is a row of common/harness/configurations.h; those that are there
+for the tables of the lesson are not timed. To time needs an NVIDIA GPU, PyTorch and the library of all stages, as
 tools/compare_torch.py does: every configuration is checked first, and then all take turns.
 """
 import argparse
@@ -36,7 +36,7 @@ class Configuration:
     number: int
     d: int
     name: str
-    for_tables: bool
+    shown: bool
 
 
 def configurations(source=None):
@@ -49,7 +49,7 @@ def configurations(source=None):
         slots = "slot" if fields["stages"] == "1" else "slots"
         turns = "" if fields.get("turns") == "false" else ", turns"
         name = f"{fields['consumers']} x {fields['B_c']} keys, {fields['stages']} {slots}, {schedule}{turns}"
-        found[name] = Configuration(number, int(fields["d"]), name, fields.get("for_tables") == "true")
+        found[name] = Configuration(number, int(fields["d"]), name, fields.get("shown") == "true")
     return found
 
 
@@ -92,7 +92,8 @@ def choices_header(result, known):
             sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
         lines.append(f"    {{.d = {d}, .causal = {'true' if causal else 'false'}, .n_k = {n or 'INT_MAX'}, "
                      f".configuration = {known[name].number}}},  // {name}\n")
-    return (f"// Written by tools/tune.py from docs/results/tune.json: do not edit. The rows of harness/configurations.h.\n"
+    return ("// Written by tools/tune.py from docs/results/tune.json: do not edit. The rows of "
+            "harness/configurations.h.\n"
             f"// {result['gpu']}, commit {result['commit']}.\n"
             "#pragma once\n\nnamespace flashladder {\n\n"
             f"inline constexpr Choice choices[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
@@ -121,7 +122,7 @@ def candidates_of(library, known):
         sys.exit(f"tune.py: the library's configurations are not those of {CONFIGURATIONS.relative_to(ROOT)}: build it")
     by_d = {}
     for name, c in known.items():
-        if not c.for_tables:
+        if not c.shown:
             by_d.setdefault(c.d, []).append(name)
     return by_d
 
