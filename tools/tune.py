@@ -27,7 +27,7 @@ SHAPES = [shape(d, n, causal) for d in (64, 128, 256) for causal in (False, True
           for n in (512, 1024, 2048, 4096, 8192, 16384)]
 WORTH_IT = 1.01  # a configuration other than that of the length below must be faster by more than this
 ALLOWED_DIFFERENCE = 1e-2  # from PyTorch's output: each may be wrong by half of it
-ROUNDS, MOST_LAUNCHES = 15, 16
+ROUNDS, MOST_LAUNCHES = 15, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +139,7 @@ def measured(library, known):
         check_against_sdpa(stages, inputs[0], of)
         runs = {name: lambda i, run=run: run(*inputs[i % 3], O=O) for name, run in stages.items()}
         query = start_card_query()
-        times = median_times(runs, ROUNDS, MOST_LAUNCHES)
+        times = median_times(runs, ROUNDS, MOST_LAUNCHES, in_graphs=True)
         cards.append(card_state(query.communicate()[0]) if query else {})
         for name, ms in times.items():
             rows.append({"configuration": name, "dtype": "bf16", "shape": dataclasses.asdict(of), "ms": ms,
