@@ -82,6 +82,15 @@ class Counting(unittest.TestCase):
         self.assertEqual({file for file in tables.COUNTED if "/lcsf/" in file},
                          {f"common/lcsf/{path.name}" for path in (ROOT / "common/lcsf").iterdir()})
 
+    def test_the_kernel_that_is_shown(self):
+        name = "void flashladder::(anonymous namespace)::lcsf::a<flashladder::C<3, (flashladder::lcsf::S)1> >(int)"
+        self.assertEqual(tables.plain_name(name), "a<C<3, (S)1> >(int)")
+        kernels = [{"kernel": "a<1>(int)", "bytes": 5}, {"kernel": "a<2>(int)", "bytes": 6}]
+        self.assertEqual(tables.bytes_of(kernels, "a<2>"), 6)
+        for begin in ("b", "a"):
+            with self.assertRaisesRegex(SystemExit, "kernels are called"):
+                tables.bytes_of(kernels, begin)
+
     def test_machine_code(self):
         names, sections = b"\0.text._Z1av\0.text.b\0.data\0.strtab\0", [b"", b"1234", b"12", b"123456", b""]
         elf, table = bytearray(64), []

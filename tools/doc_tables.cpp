@@ -615,25 +615,18 @@ std::string template_gemm(const nlohmann::json& rows, const nlohmann::json& r) {
 
 /// Lines of code and bytes of machine code.
 std::string template_sizes(const nlohmann::json& sizes, const nlohmann::json&) {
-    Table table({"file", "lines", "kernels", "machine code of a kernel"});
-    for (const auto& file : sizes.at("files")) {
-        std::vector<int> bytes;
-        for (const auto& kernel : file.value("kernels", nlohmann::json::array())) bytes.push_back(kernel.at("bytes"));
-        std::string code;
-        if (!bytes.empty()) {
-            const auto [least, most] = std::ranges::minmax(bytes);
-            code = readable_bytes(least) + (least == most ? "" : " to " + readable_bytes(most));
-        }
+    Table table({"file", "lines", "machine code, bytes"});
+    for (const auto& file : sizes.at("files"))
         table.add({fmt::format("`{}`", file.at("file").get<std::string>()), file.at("lines").dump(),
-                   bytes.empty() ? "" : fmt::format("{}", bytes.size()), code});
-    }
+                   file.contains("bytes") ? file.at("bytes").dump() : ""});
     const std::string library =
         sizes.at("library_bytes").is_null()
             ? ""
             : fmt::format(" libflashladder.so, all stages: {}.", readable_bytes(sizes.at("library_bytes")));
     return fmt::format(
-        "{}\nLines without comments and blank ones; kernels with all variants and types, for {} by nvcc {}.{} Commit "
-        "{}, {}.\n",
+        "{}\nLines without comments and blank ones. Machine code of one kernel: bf16, d = 128, not causal (rung 01: "
+        "f32), "
+        "for {} by nvcc {}.{} Commit {}, {}.\n",
         table.markdown(), sizes.at("architecture").get<std::string>(), sizes.at("nvcc").get<std::string>(), library,
         sizes.at("commit").get<std::string>(), sizes.at("date").get<std::string>());
 }
