@@ -41,6 +41,39 @@ class Problems(unittest.TestCase):
         self.assertEqual(ct.parse([]).seconds, math.inf)
         self.assertLess(set(ct.parse(["--grid", "short"]).shapes), set(ct.parse([]).shapes))
 
+    def test_more(self):
+        more = ct.parse(["--more"]).shapes
+        self.assertEqual(len(set(more)), 20)
+        self.assertIn(ct.Shape(4, 64, 8, 4096, 4096, 128, True), more)
+        self.assertIn(ct.Shape(4, 8, 8, 4096, 4096, 256, False), more)
+        by_length = {(s.head_dim, s.causal, s.n_q): s for s in more if s.head_dim < 256 and s.kv_heads == s.heads}
+        for (d, causal, n), s in by_length.items():
+            if n in ct.NEIGHBOURS:  # the same but for the length
+                self.assertEqual(ct.dataclasses.replace(s, n_q=ct.NEIGHBOURS[n], n_k=ct.NEIGHBOURS[n]),
+                                 by_length[d, causal, ct.NEIGHBOURS[n]])
+        self.assertEqual({n for _, _, n in by_length}, {1000, 1024, 4096, 4097})
+
+    def test_more_is_of_the_highest_two_stages(self):
+        stages = [{"stage": name, "dtypes": ["bf16"]} for name in ("11-a", "12-b", "13-c")]
+        names = lambda *arguments: [stage["stage"] for stage in ct.chosen(stages, ct.parse(arguments))]
+        self.assertEqual(names("--more"), ["12-b", "13-c"])
+        self.assertEqual(names("--more", "--stages", "11"), ["11-a"])
+
+    def test_more_and_the_grid_share_a_result_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "compare.json")
+            with contextlib.redirect_stderr(io.StringIO()) as output, self.assertRaises(SystemExit):
+                ct.parse(["--more", "--json", str(file)])
+            self.assertIn("run the grid first", output.getvalue())
+            write = lambda result, *arguments: ct.write_result(result, ct.parse([*arguments, "--json", str(file)]))
+            read = lambda: json.loads(file.read_text())
+            write({"rows": [1]})
+            self.assertEqual(read(), {"rows": [1]})
+            write({"rows": [2]}, "--more")
+            self.assertEqual(read(), {"rows": [1], "more": {"rows": [2]}})
+            write({"rows": [3]})
+            self.assertEqual(read(), {"rows": [3], "more": {"rows": [2]}})
+
     def test_one_problem(self):
         self.assertEqual(ct.parse(["--n", "512"]).shapes, [ct.Shape(32, 16, 16, 512, 512, 128, False)])
         self.assertEqual(ct.parse(["--d", "64", "--causal"]).shapes, [ct.Shape(4, 32, 32, 4096, 4096, 64, True)])
@@ -221,6 +254,47 @@ class Card(unittest.TestCase):
                          ["975 MHz to 1410 MHz", "1980 MHz", "698.12 W"])
         self.assertEqual(clocks["slowed_by"], ["power cap", "temperature (software)"])
         self.assertEqual(ct.clocks_of([{}]), {})
+
+
+class Sustained(unittest.TestCase):
+    def test_samples_of_the_card(self):
+        self.assertEqual(ct.card_sample("1410, 698.12\n"), (1410, 698.12))
+        for line in ("", "\n", "1410, [N/A]", "Field is not valid", "1, 2, 3"):
+            self.assertIsNone(ct.card_sample(line))
+
+    def test_the_second_half_is_what_counts(self):
+        samples = [(t, 2000 - t, 10 * t) for t in range(11)]
+        self.assertEqual(ct.samples_between(samples, 2, 8), {"sm_mhz": 1993.5, "power_w": 65, "card_samples": 4})
+        self.assertEqual(ct.samples_between(samples, 20, 30), {"sm_mhz": None, "power_w": None, "card_samples": 0})
+
+    def test_rows(self):
+        none = {"sm_mhz": None, "power_w": None, "card_samples": 0}
+        row = ct.sustained_row("04-b", HEAD, "bf16", [(1.0, 2.0, {"sm_mhz": 1500, "power_w": 700, "card_samples": 9}),
+                                                      (3.0, 4.0, none), (2.0, 3.0, none)])
+        self.assertEqual((row["stage"], row["ms"], row["sm_mhz"], row["card_samples"]), ("04-b", 3.0, 1500, 0))
+        self.assertAlmostEqual(row["tflops"], HEAD.flops() / 3e9)
+        self.assertAlmostEqual(row["short_tflops"], HEAD.flops() / 2e9)
+        unknown = ct.sustained_row("05-c", HEAD, "bf16", [(1.0, 2.0, none)] * 3)
+        self.assertIsNone(unknown["sm_mhz"])
+        self.assertIn("unknown", ct.sustained_table([row, unknown]).splitlines()[2])
+
+    def test_the_card_is_asked_while_it_works(self):
+        fake = types.SimpleNamespace(cuda=types.SimpleNamespace(
+            get_device_properties=lambda _: types.SimpleNamespace(uuid="7")))
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder, "nvidia-smi")
+            tool.write_text("#!/bin/sh\nfor i in 1 2 3; do echo 1410, 698.12; sleep 0.05; done; exec sleep 60\n")
+            tool.chmod(0o755)
+            with unittest.mock.patch.object(ct, "torch", fake), unittest.mock.patch.dict(
+                    os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}), ct.CardSampler() as sampler:
+                start = ct.time.monotonic()
+                while len(sampler.samples) < 3 and ct.time.monotonic() < start + 10:
+                    ct.time.sleep(0.01)
+            self.assertEqual([sample[1:] for sample in sampler.samples], [(1410, 698.12)] * 3)
+            self.assertIsNotNone(sampler.process.returncode)
+            with unittest.mock.patch.object(ct, "torch", fake), unittest.mock.patch.dict(
+                    os.environ, {"PATH": "/nowhere"}), ct.CardSampler() as sampler:  # there is none
+                self.assertEqual(sampler.samples, [])
 
 
 class Interface(unittest.TestCase):

@@ -40,6 +40,10 @@ struct CProblem {
 
 constexpr const char *standard = "00-standard-attention", *swapped = "03-row-swapped-loops";
 
+/// A variant, which is no stage of its own.
+const Registration variant{{Support{.stage = swapped, .variant = "of the test", .head_dims = {64}},
+                            [](const ForwardArgs&) {}, [](const AttentionShape&) -> std::size_t { return 0; }}};
+
 AttentionShape grouped_causal() {
     AttentionShape shape;
     shape.batch = 2, shape.heads = 4, shape.kv_heads = 2, shape.n_q = 33, shape.n_k = 70, shape.causal = true;
@@ -64,6 +68,8 @@ TEST_CASE("the stages and what they can do") {
         CHECK(all[i].at("compute_capability") == s.compute_capability);
         CHECK(all[i].at("max_batch_heads") == s.max_batch_heads);
         CHECK(all[i].at("max_n_k") == s.max_n_k);
+        const auto form = nlohmann::json::parse(R"([{"variant": "of the test", "head_dims": [64]}])");
+        CHECK(all[i].at("variants") == (s.stage == swapped ? form : nlohmann::json::array()));
     }
 }
 

@@ -17,8 +17,8 @@ import statistics
 import subprocess
 import sys
 
-from compare_torch import (Library, Shape, card_state, clocks_of, interleave, milliseconds, shape, stage_run,
-                           start_card_query)
+from compare_torch import (Library, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds, shape,
+                           stage_run, start_card_query)
 from ncu import commit, output_of
 
 import torch
@@ -42,16 +42,35 @@ def runs_of(library, of, stages=STAGES):
     return {stage: stage_run(library, stage, of, "bf16") for stage in stages}
 
 
+def captured(run, launches):
+    """A CUDA graph of so many launches in a row: to start it takes less time than they do from Python."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(launches):
+            run(i)
+    return graph.replay
+
+
+def median_times(runs, rounds=ROUNDS, most_launches=LAUNCHES, in_graphs=False):
+    """{name: median milliseconds} of {name: run(i)}, which take turns. i counts launches, for inputs that take turns.
+    Launches are as many in a row as take a while, if most_launches allows it, and the same number for all."""
+    fastest = min(milliseconds(lambda: [run(i) for i in range(3)]) / 3 for run in runs.values() for _ in range(2))
+    launches = max(LAUNCHES, min(most_launches, launches_in_a_row(fastest)))
+    work = {name: captured(run, launches) if in_graphs else lambda run=run: [run(i) for i in range(launches)]
+            for name, run in runs.items()}
+
+    def measure(name):
+        runs[name](0)  # keeps the card busy while the host queues what is timed
+        return milliseconds(work[name]) / launches
+    return {name: statistics.median(ms) for name, ms in interleave(list(runs), measure, rounds).items()}
+
+
 def measure_times(library, of, stages=STAGES):
     """{stage: median milliseconds}, launches of all stages taking turns on inputs that take turns."""
-    runs, inputs = runs_of(library, of, stages), [random_inputs(of) for _ in range(3)]
+    inputs = [random_inputs(of) for _ in range(3)]
     O = torch.empty_like(inputs[0][0])
-
-    def launch(stage):
-        return milliseconds(lambda: [runs[stage](*inputs[i % 3], O=O) for i in range(LAUNCHES)]) / LAUNCHES
-    for stage in runs:
-        launch(stage)
-    return {stage: statistics.median(ms) for stage, ms in interleave(list(runs), launch, ROUNDS).items()}
+    return median_times({stage: lambda i, run=run: run(*inputs[i % 3], O=O)
+                         for stage, run in runs_of(library, of, stages).items()})
 
 
 def launch_for_profiler(library):
@@ -64,11 +83,11 @@ def launch_for_profiler(library):
     torch.cuda.synchronize()
 
 
-def profiled(arguments):
-    """The launches above, one row each."""
-    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name", "regex:_flash",
-                          "--metrics", ",".join(METRICS.values()), sys.executable, __file__, "--library",
-                          arguments.library, "--launch"], capture_output=True, text=True)
+def profiled(library, script=__file__, kernels="_flash"):
+    """What `script --launch` launches of these kernels, a row each, and the units of the columns."""
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name",
+                          f"regex:{kernels}", "--metrics", ",".join(METRICS.values()), sys.executable, script,
+                          "--library", library, "--launch"], capture_output=True, text=True)
     lines = [line for line in ncu.stdout.splitlines() if line.startswith('"')]
     if ncu.returncode != 0 or not lines:
         sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
@@ -97,7 +116,7 @@ def main():
         cards.append(card_state(query.communicate()[0]) if query else {})
         rows += [{"stage": stage, "dtype": "bf16", "shape": dataclasses.asdict(of), "ms": ms,
                   "tflops": of.flops() / ms / 1e9} for stage, ms in times.items()]
-    launches, units = profiled(arguments)
+    launches, units = profiled(arguments.library)
     if len(launches) != 2 * len(rows):
         sys.exit(f"the profiler saw {len(launches)} launches instead of {2 * len(rows)}")
     for row, launch in zip(rows, launches[1::2]):

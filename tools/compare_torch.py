@@ -4,6 +4,8 @@
     tools/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
     tools/compare_torch.py --ladder                            two problems, N = 4096, under a minute
     tools/compare_torch.py --d 128 --n 8192 --causal           one problem
+    tools/compare_torch.py --more --json docs/results/compare.json    adds grouped queries, odd lengths, d = 256 and
+                                                               speed over a longer time, of the highest two stages
 
 Needs an NVIDIA GPU, PyTorch, and the library of all stages: `cmake --preset gpu`, then
 `cmake --build --preset gpu --target flashladder`. docs/measuring.md says how it measures. Ends with 1 if a stage is
@@ -22,6 +24,7 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 from ncu import ROOT, commit
@@ -87,6 +90,13 @@ GRIDS = {
     "short": [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 8192)],
     "ladder": [shape(128, 4096, False), shape(64, 4096, False)],
 }
+NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
+MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),
+        *(shape(256, 4096, causal) for causal in (False, True)),
+        *(shape(d, n, causal, batch=16384 // neighbour) for d in (64, 128) for causal in (False, True)
+          for odd, neighbour in NEIGHBOURS.items() for n in (odd, neighbour))]
+SUSTAINED = [shape(128, n, False) for n in (4096, 16384)]
+SUSTAINED_MS, SUSTAINED_ROUNDS, REST_SECONDS = 400, 3, 0.3
 
 
 def sampled_rows(n, seed=1):
@@ -257,6 +267,53 @@ def clocks_of(states):
             "power": seen("power.draw"), "power_limit": states[0]["power.limit"],
             "temperature": seen("temperature.gpu") + " C",
             "slowed_by": sorted({name for state in states for name in state["slowed_by"]})}
+
+
+class CardSampler:
+    """The SM clock and the power of the card every few milliseconds, by nvidia-smi, while it is open."""
+
+    def __enter__(self):
+        self.samples, self.process = [], None  # (time.monotonic(), MHz, W)
+        command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits",
+                   "--loop-ms=20", f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"]
+        try:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            return self
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+        give_up = time.monotonic() + 10
+        while not self.samples and time.monotonic() < give_up and self.process.poll() is None:
+            time.sleep(0.01)
+        return self
+
+    def read(self):
+        for line in self.process.stdout:
+            if sample := card_sample(line):
+                self.samples.append((time.monotonic(), *sample))
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+            self.thread.join(timeout=1)
+            self.process.stdout.close()
+
+
+def card_sample(line):
+    """(MHz, W) of "1410, 698.12"; None if it says anything else."""
+    try:
+        clock, power = map(float, line.split(","))
+    except ValueError:
+        return None
+    return clock, power
+
+
+def samples_between(samples, start, end):
+    """What the card was like: the median clock and power of the second half of the time, and of how many samples."""
+    seen = [sample for sample in samples if (start + end) / 2 <= sample[0] <= end]
+    median = lambda i: statistics.median(sample[i] for sample in seen) if seen else None
+    return {"sm_mhz": median(1), "power_w": median(2), "card_samples": len(seen)}
 
 
 # ---- the stages
@@ -520,6 +577,58 @@ def compare(shape, stages, library, options, stop_at):
     return result_rows(shape, options.dtype, checked, times, launches), skipped, method, matmul_tflops(times), state
 
 
+def sustained(shape, stages, library, options):
+    """Rows: each stage and cuDNN in launches for SUSTAINED_MS without a pause, and in a few after a rest, for the speed
+    that the card does not keep up."""
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[options.dtype]
+    inputs, runs = random_inputs(shape, dtype), {}
+    for stage in stages:
+        try:
+            runs[stage["stage"]] = stage_run(library, stage["stage"], shape, options.dtype)
+        except RuntimeError:
+            pass
+    if "cudnn" in options.peers:
+        try:
+            run = peer_run("cudnn", shape)
+            run(*inputs[0])
+            runs[CUDNN] = run
+        except RuntimeError:
+            pass
+
+    def measure(name):
+        few = in_a_row(runs[name], inputs, 3)
+        few()
+        torch.cuda.synchronize()
+        time.sleep(REST_SECONDS)
+        few()  # the card wakes up
+        short_ms = milliseconds(few) / 3
+        launches = max(1, round(SUSTAINED_MS / short_ms))
+        torch.cuda.synchronize()
+        start = time.monotonic()
+        ms = milliseconds(in_a_row(runs[name], inputs, launches)) / launches
+        return short_ms, ms, samples_between(sampler.samples, start, time.monotonic())
+    with CardSampler() as sampler:
+        measured = interleave(list(runs), measure, SUSTAINED_ROUNDS)
+    return [sustained_row(name, shape, options.dtype, of) for name, of in measured.items()]
+
+
+def sustained_row(name, shape, dtype, measured):
+    """Medians of [(ms a launch after a rest, ms a launch when sustained, samples_between()), ...]."""
+    median = lambda values: statistics.median(known) if (known := [v for v in values if v is not None]) else None
+    short_ms, ms = (median(of[i] for of in measured) for i in (0, 1))
+    return {"stage": name, "dtype": dtype, "shape": dataclasses.asdict(shape), "ms": ms, "seconds": SUSTAINED_MS / 1e3,
+            "tflops": shape.flops() / ms / 1e9, "short_tflops": shape.flops() / short_ms / 1e9,
+            **{key: median(of[2][key] for of in measured) for key in ("sm_mhz", "power_w", "card_samples")}}
+
+
+def sustained_table(rows):
+    cell = lambda value, form: "unknown" if value is None else format(value, form)
+    return format_table(["sustained", "problem", "TFLOP/s", "after a rest", "SM MHz", "W", "samples"],
+                        [[row["stage"], str(Shape(**row["shape"])), cell(row["tflops"], ".1f"),
+                          cell(row["short_tflops"], ".1f"), cell(row["sm_mhz"], ".0f"), cell(row["power_w"], ".0f"),
+                          cell(row["card_samples"], ".0f")] for row in rows])
+
+
 def parse(arguments=None):
     names = lambda text: text.split(",") if text else []
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -529,6 +638,8 @@ def parse(arguments=None):
     parser.add_argument("--dtype", choices=list(EPSILON), default="bf16")
     parser.add_argument("--grid", choices=list(GRIDS), default="full")
     parser.add_argument("--ladder", dest="grid", action="store_const", const="ladder", help="short for --grid ladder")
+    parser.add_argument("--more", dest="grid", action="store_const", const="more", help="other problems than those of "
+                        "the grids; of the result file, which must be there, it writes 'more' alone")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, help="fewer rounds if need be, but at least "
                         f"{LEAST_ROUNDS} (default: 45 for --grid ladder, else no limit)")
@@ -554,20 +665,34 @@ def parse(arguments=None):
         if options.shapes[0].heads % options.shapes[0].kv_heads:
             parser.error("--heads is not a multiple of --kv-heads")
     else:
-        options.shapes = GRIDS[options.grid]
+        options.shapes = MORE if options.grid == "more" else GRIDS[options.grid]
+    if options.grid == "more" and options.json and not options.json.exists():
+        parser.error(f"--more adds to {options.json}, which is not there: run the grid first")
     if options.seconds is None:
         options.seconds = 45 if options.grid == "ladder" else math.inf
     return options
 
 
 def chosen(stages, options):
-    """The stages that were asked for. SystemExit for a name that fits none."""
+    """The stages that were asked for; of --more the highest two, if none was. SystemExit for a name that fits none."""
     if options.stages is None:
-        return [stage for stage in stages if options.dtype in stage["dtypes"]]
+        able = [stage for stage in stages if options.dtype in stage["dtypes"]]
+        return able[-2:] if options.grid == "more" else able
     for name in options.stages:
         if not any(stage["stage"].startswith(name) for stage in stages):
             sys.exit(f"compare_torch.py: no stage of the library begins with '{name}'")
     return [stage for stage in stages if stage["stage"].startswith(tuple(options.stages))]
+
+
+def write_result(result, options):
+    """To the result file. Its rows and what --more has found are measured at different times: one stays as it is while
+    the other is written."""
+    before = json.loads(options.json.read_text()) if options.json.exists() else {}
+    if options.grid == "more":
+        result = before | {"more": result}
+    elif "more" in before:
+        result = result | {"more": before["more"]}
+    options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
 def main():
@@ -608,11 +733,18 @@ def main():
               f"slowed by {', '.join(clocks.get('slowed_by', [])) or 'nothing'}; matrix product {matmul:.0f} TFLOP/s\n"
               f"{rows_table(rows)}", flush=True)
         if options.json:
-            options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    print(f"\n{means_table(result['means'])}")
+            write_result(result, options)
+    if options.grid == "more":
+        result["sustained"] = [row for problem in SUSTAINED for row in sustained(problem, stages, library, options)]
+        del result["means"]
+        print(f"\n{sustained_table(result['sustained'])}")
+        if options.json:
+            write_result(result, options)
+    else:
+        print(f"\n{means_table(result['means'])}")
     failed = list(failures(result["rows"]))
     print("".join(f"FAILED: {line}\n" for line in failed), end="")
-    sys.exit(1 if failed or not result["means"] else 0)
+    sys.exit(1 if failed or not any("ms" in row for row in result["rows"]) else 0)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include "chapters.h"
 #include "diff.h"
 #include "files.h"
+#include "harness/configurations.h"
 #include "harness/inputs.h"
 #include "table.h"
 
@@ -22,13 +23,17 @@ namespace flashladder {
 namespace {
 
 namespace fs = std::filesystem;
-using Arguments = std::map<std::string, std::string>;
+struct Arguments : std::map<std::string, std::string> {
+    std::string project;  // its folder
+};
 
 const std::string timings_file = "docs/results/ladder.json", counts_file = "docs/results/counts.json",
-                  races_file = "docs/results/races.json";
+                  races_file = "docs/results/races.json", variants_file = "docs/results/variants.json",
+                  compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
+                  tune_file = "docs/results/tune.json";
 
-nlohmann::json results(const std::string& file) {
-    const std::string path = project_root() + "/" + file;
+nlohmann::json results(const std::string& file, const Arguments& arguments) {
+    const std::string path = arguments.project + "/" + file;
     return fs::exists(path) ? nlohmann::json::parse(read_file(path)) : nlohmann::json();
 }
 
@@ -39,6 +44,14 @@ std::string caption(const nlohmann::json& r, const std::string& what) {
         r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(), r.at("cuda").get<std::string>(),
         r.at("commit").get<std::string>(), r.at("date").get<std::string>(), r.at("clocks").at("sm").get<std::string>(),
         r.at("clocks").at("sm_max").get<std::string>(), what);
+}
+/// The same for results of the tools in Python, which look at the clock while kernels run.
+std::string caption_under_load(const nlohmann::json& r) {
+    const auto text = [](const nlohmann::json& of, const char* key) { return of.value(key, "unknown"); };
+    const nlohmann::json clocks = r.value("clocks", nlohmann::json::object());
+    return fmt::format("{}, driver {}, CUDA {}, commit {}, {}; under load SM clock {} of at most {}.\n", text(r, "gpu"),
+                       text(r, "driver"), text(r, "cuda"), text(r, "commit"), text(r, "date"), text(clocks, "sm"),
+                       text(clocks, "sm_max"));
 }
 const std::string on_the_grid = "16384 tokens, heads = 2048 / d";
 
@@ -159,6 +172,91 @@ std::string column_of(const std::string& stage) {
     if (stage == "peer:torch-flash") return "FA2";
     if (stage == "peer:torch-cudnn") return "cuDNN";
     return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, 2);
+}
+
+/// A line for each problem, a column for each kind of kernel, both in the order of the rows.
+struct Pivot {
+    std::vector<std::string> header;  // of the cells that say which problem it is; then the columns
+
+    std::vector<std::vector<std::string>> lines = {};
+    std::size_t names = header.size();
+
+    void add(const std::vector<std::string>& problem, const std::string& column, const std::string& cell) {
+        const auto place = std::find(header.begin() + static_cast<std::ptrdiff_t>(names), header.end(), column);
+        const auto index = static_cast<std::size_t>(place - header.begin());
+        if (place == header.end()) header.push_back(column);
+        auto line = std::ranges::find_if(lines, [&](const std::vector<std::string>& cells) {
+            return std::equal(problem.begin(), problem.end(), cells.begin());
+        });
+        if (line == lines.end()) line = lines.insert(line, problem);
+        line->resize(std::max(line->size(), index + 1));
+        (*line)[index] = cell;
+    }
+    std::string markdown() const {
+        Table table(header);
+        for (std::vector<std::string> cells : lines) {
+            cells.resize(header.size());
+            table.add(cells);
+        }
+        return table.markdown();
+    }
+};
+
+std::vector<std::string> d_mask_and_N(const nlohmann::json& shape) {
+    return {shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", shape.at("n_q").dump()};
+}
+
+std::string heads_words(const nlohmann::json& shape) {
+    const int heads = shape.at("heads"), kv_heads = shape.at("kv_heads");
+    return heads == kv_heads ? fmt::format("{}", heads) : fmt::format("{}, of K and V {}", heads, kv_heads);
+}
+
+/// The row of the same stage and problem but for the length, which here is a multiple of 64; null if there is none.
+nlohmann::json neighbour_of(const nlohmann::json& rows, const nlohmann::json& row) {
+    const auto without_length = [](const nlohmann::json& of) {
+        nlohmann::json shape = of.at("shape");
+        shape["n_q"] = shape["n_k"] = 0;
+        return std::pair(of.at("stage"), shape);
+    };
+    if (row.at("shape").at("n_q").get<int>() % 64 == 0) return {};
+    for (const auto& other : rows)
+        if (other.at("shape").at("n_q").get<int>() % 64 == 0 && without_length(other) == without_length(row))
+            return other;
+    return {};
+}
+
+/// What `compare_torch.py --more` has found: other problems, and the speed over a longer time.
+std::string more_table(const nlohmann::json& file, const Arguments&) {
+    if (!file.contains("more")) return fmt::format("({} has no rows of --more yet.)\n", compare_file);
+    const nlohmann::json& r = file.at("more");
+    Pivot problems{{"d", "causal", "N", "B", "heads"}};
+    for (const auto& row : r.at("rows")) {
+        std::vector<std::string> problem = d_mask_and_N(row.at("shape"));
+        problem.push_back(row.at("shape").at("batch").dump());
+        problem.push_back(heads_words(row.at("shape")));
+        std::string cell = "wrong";
+        if (row.contains("tflops")) {
+            cell = fmt::format("{:.0f}", row.at("tflops").get<double>());
+            const nlohmann::json neighbour = neighbour_of(r.at("rows"), row);
+            if (neighbour.contains("tflops"))
+                cell += fmt::format(" ({:.2f})", row.at("tflops").get<double>() / neighbour.at("tflops").get<double>());
+        }
+        problems.add(problem, column_of(row.at("stage")), cell);
+    }
+    Table sustained({"d", "N", "", "TFLOP/s", "after a rest", "SM clock", "power"});
+    for (const auto& row : r.value("sustained", nlohmann::json::array())) {
+        const auto measured = [&](const char* key, const char* unit) {
+            return row.at(key).is_null() ? "unknown" : fmt::format("{:.0f} {}", row.at(key).get<double>(), unit);
+        };
+        sustained.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
+                       column_of(row.at("stage")), fmt::format("{:.0f}", row.at("tflops").get<double>()),
+                       fmt::format("{:.0f}", row.at("short_tflops").get<double>()), measured("sm_mhz", "MHz"),
+                       measured("power_w", "W")});
+    }
+    return fmt::format(
+        "{}\nTFLOP/s, bf16. In brackets: against the length beside it that is a multiple of 64.\n\n{}\nTFLOP/s of "
+        "launches without a pause for 0.4 s, and of a few after a rest; clock and power in the second half. Both: {}",
+        problems.markdown(), sustained.markdown(), caption_under_load(r));
 }
 
 /// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
@@ -357,66 +455,207 @@ std::string memory_table(const nlohmann::json& r, const Arguments&) {
                        counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
 }
 
-/// A stage beside its variants: times and resources from the GPU, counted work from the emulator.
+/// A stage beside its variants: counted work from the emulator, times and resources from the GPU. Where the table of
+/// all rungs has no times, those that tools/variant_times.py has measured.
 std::string variants_table(const nlohmann::json& r, const Arguments& arguments) {
-    const nlohmann::json counts = results(counts_file);
-    Table table({"d", "", "ms", "TFLOP/s", "registers", "spilled bytes", "shared memory", "blocks a multiprocessor",
-                 "shared wavefronts", "of them conflicts", "barriers"});
-    bool any_known = false;  // of the times
-    for (const int d : {64, 128}) {
-        std::vector<nlohmann::json> rows;
+    const nlohmann::json counts = results(counts_file, arguments), others = results(variants_file, arguments);
+    const auto find_timing = [](const nlohmann::json& of, const std::string& name, int d, bool is_table_of_all) {
+        for (const auto& row : of.value("rows", nlohmann::json::array())) {
+            const auto& shape = row.at("shape");
+            if (row.at("stage") == name && shape.at("head_dim") == d &&
+                (is_table_of_all ? timed(row, "variants") : shape.at("n_q") == 4096 && !shape.at("causal").get<bool>()))
+                return row;
+        }
+        return nlohmann::json();
+    };
+    struct Line {
+        std::string name;
+        int d;
+        Totals totals;
+        nlohmann::json timing;
+    };
+    std::vector<Line> lines;
+    for (const int d : {64, 128})
         for (const char* set : {"rows", "variants"})
             for (const auto& row : counts.value(set, nlohmann::json::array()))
                 if (counted(row) && is_rung(row, arguments.at("rung")) && row.at("shape").at("head_dim") == d)
-                    rows.push_back(row);
-        for (const auto& row : rows) {
-            const std::string name = row.at("stage");
-            const Totals t(row.at("counts").at("total"));
-            const auto timing = std::ranges::find_if(r.at("rows"), [&](const nlohmann::json& timed_row) {
-                return timed(timed_row, "variants") && timed_row.at("stage") == name &&
-                       timed_row.at("shape").at("head_dim") == d;
-            });
-            const bool known = timing != r.at("rows").end();
-            any_known |= known;
-            const auto whole = [&](const char* key) { return known ? timing->at(key).dump() : ""; };
-            table.add({fmt::format("{}", d), name.find('/') == name.npos ? "the stage" : name.substr(name.find('/') + 1),
-                       known ? milliseconds(*timing) : "", known ? tflops(*timing) : "", whole("registers"),
-                       whole("local_bytes"), known ? readable_bytes(timing->at("shared_bytes")) : "",
-                       whole("blocks_per_sm"), fmt::format("{:.0f}", t.wavefronts), percent(t.conflicts, t.wavefronts),
-                       fmt::format("{:.0f}", t.barriers)});
+                    lines.push_back({row.at("stage"), d, Totals(row.at("counts").at("total")),
+                                     find_timing(r, row.at("stage"), d, true)});
+    const bool has_resources = std::ranges::any_of(lines, [](const Line& line) { return !line.timing.is_null(); });
+    if (!has_resources && !others.is_null())
+        for (Line& line : lines) line.timing = find_timing(others, line.name, line.d, false);
+    const bool has_times = std::ranges::any_of(lines, [](const Line& line) { return !line.timing.is_null(); });
+
+    std::vector<std::string> header = {"d", ""};
+    if (has_times) header.insert(header.end(), {"ms", "TFLOP/s"});
+    if (has_resources)
+        header.insert(header.end(), {"registers", "spilled bytes", "shared memory", "blocks a multiprocessor"});
+    header.insert(header.end(), {"shared wavefronts", "of them conflicts", "barriers"});
+    Table table(header);
+    for (const auto& [name, d, t, timing] : lines) {
+        std::vector<std::string> cells = {fmt::format("{}", d),
+                                          name.find('/') == name.npos ? "the stage" : name.substr(name.find('/') + 1)};
+        const bool known = !timing.is_null();
+        if (has_times) {
+            cells.push_back(known ? milliseconds(timing) : "");
+            cells.push_back(known ? tflops(timing) : "");
         }
+        if (has_resources)
+            for (const char* key : {"registers", "local_bytes", "shared_bytes", "blocks_per_sm"})
+                cells.push_back(!known                               ? ""
+                                : std::string(key) == "shared_bytes" ? readable_bytes(timing.at(key))
+                                                                     : timing.at(key).dump());
+        for (const std::string& cell : {fmt::format("{:.0f}", t.wavefronts), percent(t.conflicts, t.wavefronts),
+                                        fmt::format("{:.0f}", t.barriers)})
+            cells.push_back(cell);
+        table.add(cells);
     }
-    const std::string times = any_known ? "Times: N = 4096, bf16, not causal. " + caption(r, on_the_grid)
-                                        : "docs/results/ladder.json has no times of this rung yet.\n";
+    const std::string times =
+        has_resources ? "Times: N = 4096, bf16, not causal. " + caption(r, on_the_grid)
+        : has_times   ? fmt::format("Times: N = 4096, bf16, not causal, {}; medians of interleaved launches. {}",
+                                    on_the_grid, caption_under_load(others))
+                      : fmt::format("There are no times of this rung in {} or {} yet.\n", timings_file, variants_file);
     return fmt::format("{}\n{}{}", table.markdown(), times, counts_caption(counts, counted_problem));
+}
+
+std::string variant_name(const std::string& stage) {
+    return stage.find('/') == stage.npos ? "rung " + stage.substr(0, 2) : stage.substr(stage.find('/') + 1);
+}
+
+/// The variants of a rung and the rung below rung 12 on every problem.
+std::string variant_times_table(const nlohmann::json& r, const Arguments& arguments) {
+    Pivot table{{"d", "causal", "N"}};
+    for (const auto& row : r.at("rows"))
+        if (is_rung(row, arguments.at("rung")) || is_rung(row, "11"))
+            table.add(d_mask_and_N(row.at("shape")), variant_name(row.at("stage")),
+                      fmt::format("{:.0f}", row.at("tflops").get<double>()));
+    return fmt::format("{}\nTFLOP/s, bf16, {}; medians of interleaved launches. {}", table.markdown(), on_the_grid,
+                       caption_under_load(r));
 }
 
 /// The orders of tasks of rung 11, and the rungs below: speed, and bytes read from device memory.
 std::string orders_table(const nlohmann::json& r, const Arguments&) {
-    const auto short_name = [](const std::string& stage) {
-        return stage.find('/') == stage.npos ? "rung " + stage.substr(0, 2) : stage.substr(stage.find('/') + 1);
-    };
-    std::vector<std::string> header = {"d", "causal", "N"}, shapes;
-    std::map<std::string, std::vector<std::string>> lines;  // by shape: the cells of its line
-    for (const auto& row : r.at("rows")) {
-        const auto& s = row.at("shape");
-        const std::string shape = s.dump(), name = short_name(row.at("stage"));
-        if (std::ranges::find(header, name) == header.end()) header.push_back(name);
-        auto& cells = lines[shape];
-        if (cells.empty()) {
-            shapes.push_back(shape);
-            cells = {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no", s.at("n_q").dump()};
-        }
-        cells.push_back(fmt::format("{:.0f}, {:.0f} MB", row.at("tflops").get<double>(),
-                                    row.at("device_bytes").get<double>() / 1e6));
-    }
-    Table table(header);
-    for (const std::string& shape : shapes) table.add(lines.at(shape));
+    Pivot table{{"d", "causal", "N"}};
+    for (const auto& row : r.at("rows"))
+        table.add(d_mask_and_N(row.at("shape")), variant_name(row.at("stage")),
+                  fmt::format("{:.0f}, {:.0f} MB", row.at("tflops").get<double>(),
+                              row.at("device_bytes").get<double>() / 1e6));
     return fmt::format(
-        "{}\nTFLOP/s, and what one launch reads from device memory. 16384 tokens, heads = 2048 / d, bf16. {}, driver {}, "
+        "{}\nTFLOP/s, and what one launch reads from device memory. 16384 tokens, heads = 2048 / d, bf16. {}, driver "
+        "{}, "
         "CUDA {}, commit {}, {}.\n",
         table.markdown(), r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(),
         r.at("cuda").get<std::string>(), r.at("commit").get<std::string>(), r.at("date").get<std::string>());
+}
+
+// ---- the template of rung 14
+
+/// "d 128, N 4096, causal", or "8192 x 8192 x 8192" of a matrix product.
+std::string problem_words(const nlohmann::json& shape) {
+    if (shape.contains("k"))
+        return fmt::format("{} x {} x {}", shape.at("m").get<int>(), shape.at("n").get<int>(),
+                           shape.at("k").get<int>());
+    return fmt::format("d {}, N {}{}", shape.at("head_dim").get<int>(), shape.at("n_q").get<int>(),
+                       shape.at("causal").get<bool>() ? ", causal" : "");
+}
+std::string whole_tflops(const nlohmann::json& row) { return fmt::format("{:.0f}", row.at("tflops").get<double>()); }
+
+const std::string of_templates =
+    "bf16; attention of 16384 tokens, 16 heads, matrix products (M x N) = (M x K) (K x N), "
+    "the problem says M x N x K; medians of interleaved launches";
+
+/// Slots of the rings, and how blocks come by their tasks.
+std::string template_pivot(const nlohmann::json& rows, const nlohmann::json& r, const std::string& unit) {
+    Pivot table{{"", "problem"}};
+    for (const auto& row : rows) {
+        const std::string what = row.at("what");
+        table.add({row.at("kernel"), problem_words(row.at("shape"))},
+                  what + (what == "1" || unit.empty() ? unit : unit + "s"), whole_tflops(row));
+    }
+    return fmt::format("{}\nTFLOP/s, {}. {}", table.markdown(), of_templates, caption_under_load(r));
+}
+std::string template_stages(const nlohmann::json& rows, const nlohmann::json& r) {
+    return template_pivot(rows, r, " slot");
+}
+std::string template_schedules(const nlohmann::json& rows, const nlohmann::json& r) {
+    return template_pivot(rows, r, "");
+}
+
+/// The order of the tasks of a matrix product: speed, and bytes read from device memory.
+std::string template_orders(const nlohmann::json& rows, const nlohmann::json& r) {
+    Pivot table{{"M x N x K", "A and B once"}};
+    const auto megabytes = [](double bytes) { return fmt::format("{:.0f} MB", bytes / 1e6); };
+    for (const auto& row : rows) {
+        const auto& s = row.at("shape");
+        const double m = s.at("m"), n = s.at("n"), k = s.at("k");
+        table.add({problem_words(s), megabytes(2 * (m * k + k * n))}, row.at("what"),
+                  fmt::format("{}, {}", whole_tflops(row), megabytes(row.at("device_bytes"))));
+    }
+    return fmt::format(
+        "{}\nTFLOP/s, and what one launch reads from device memory; bf16, medians of interleaved launches. {}",
+        table.markdown(), caption_under_load(r));
+}
+
+/// Our matrix product beside cuBLAS.
+std::string template_gemm(const nlohmann::json& rows, const nlohmann::json& r) {
+    Table table({"M x N x K", "ours, ms", "TFLOP/s", "cuBLAS, ms", "TFLOP/s", "ours / cuBLAS", "error", "of cuBLAS"});
+    const auto error = [](const nlohmann::json& row) { return fmt::format("{:.1e}", row.at("error").get<double>()); };
+    for (const auto& ours : rows)
+        for (const auto& cublas : rows)
+            if (ours.at("what") == "ours" && cublas.at("what") == "cuBLAS" && ours.at("shape") == cublas.at("shape"))
+                table.add({problem_words(ours.at("shape")), milliseconds(ours), whole_tflops(ours),
+                           milliseconds(cublas), whole_tflops(cublas),
+                           fmt::format("{:.2f}", cublas.at("ms").get<double>() / ours.at("ms").get<double>()),
+                           error(ours), error(cublas)});
+    return fmt::format(
+        "{}\nbf16; errors relative to a product in float64. The ratio is of speeds: more than 1 is faster than cuBLAS. "
+        "PyTorch {}; medians of interleaved launches. {}",
+        table.markdown(), r.value("torch", "unknown"), caption_under_load(r));
+}
+
+/// Lines of code and bytes of machine code.
+std::string template_sizes(const nlohmann::json& sizes, const nlohmann::json&) {
+    Table table({"file", "lines", "machine code, bytes"});
+    for (const auto& file : sizes.at("files"))
+        table.add({fmt::format("`{}`", file.at("file").get<std::string>()), file.at("lines").dump(),
+                   file.contains("bytes") ? file.at("bytes").dump() : ""});
+    const std::string library =
+        sizes.at("library_bytes").is_null()
+            ? ""
+            : fmt::format(" libflashladder.so, all stages: {}.", readable_bytes(sizes.at("library_bytes")));
+    return fmt::format(
+        "{}\nLines without comments and blank ones. Machine code of one kernel: bf16, d = 128, not causal (rung 01: "
+        "f32), "
+        "for {} by nvcc {}.{} Commit {}, {}.\n",
+        table.markdown(), sizes.at("architecture").get<std::string>(), sizes.at("nvcc").get<std::string>(), library,
+        sizes.at("commit").get<std::string>(), sizes.at("date").get<std::string>());
+}
+
+/// One of the tables above: "template stages" and so on.
+std::string template_table(const nlohmann::json& r, const Arguments& arguments) {
+    using Make = std::string (*)(const nlohmann::json&, const nlohmann::json&);
+    const std::map<std::string, Make> tables = {{"stages", template_stages},
+                                                {"schedules", template_schedules},
+                                                {"orders", template_orders},
+                                                {"gemm", template_gemm},
+                                                {"sizes", template_sizes}};
+    for (const auto& [name, make] : tables)
+        if (arguments.contains(name))
+            return r.contains(name) ? make(r.at(name), r) : fmt::format("({} has no {} yet.)\n", template_file, name);
+    throw std::runtime_error("'template' needs one of: stages, schedules, orders, gemm, sizes");
+}
+
+/// Which configuration of rung 14 is taken for which problem, as it was compiled.
+std::string choices_table(const nlohmann::json&, const Arguments& arguments) {
+    Table table({"d", "causal", "keys", "configuration"});
+    for (const Choice& choice : choices)
+        table.add({fmt::format("{}", choice.d), choice.causal ? "yes" : "no",
+                   choice.n_k == INT_MAX ? "any more" : fmt::format("up to {}", choice.n_k),
+                   to_string(configurations[static_cast<std::size_t>(choice.configuration)])});
+    const nlohmann::json tuned = results(tune_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       tuned.is_null() ? fmt::format("({} is not there yet.)\n", tune_file)
+                                       : "The fastest, bf16, " + on_the_grid + ". " + caption_under_load(tuned));
 }
 
 /// Instructions of a warp in the unmasked loop of rung 13, by variant.
@@ -446,7 +685,7 @@ std::string loops_table(const nlohmann::json& r, const Arguments&) {
 
 /// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.
 std::string profiler_table(const nlohmann::json& gpu, const Arguments& arguments) {
-    const nlohmann::json emulated = results(arguments.at("emulator"));
+    const nlohmann::json emulated = results(arguments.at("emulator"), arguments);
     Table table({"program", "kernel", "", "profiler", "emulator", "difference"});
     for (const auto& [program, launches] : gpu.at("programs").items()) {
         const auto& counted_launches = emulated.at("programs").at(program);
@@ -491,9 +730,9 @@ std::string sanitizer_words(const nlohmann::json& verdict) {
 }
 
 /// Each mutant: what the emulator says, and, once a GPU has been asked, what compute-sanitizer says.
-std::string mutants_table(const nlohmann::json& r, const Arguments&) {
+std::string mutants_table(const nlohmann::json& r, const Arguments& arguments) {
     const std::string file = "docs/results/racecheck.json";
-    const nlohmann::json gpu = results(file);
+    const nlohmann::json gpu = results(file, arguments);
     std::vector<std::string> header = {"kernel", "without, or with", "emulator: reports by seeds"};
     for (const char* column : {"racecheck", "synccheck", "memcheck", "result on the GPU"})
         if (!gpu.is_null()) header.push_back(column);
@@ -560,7 +799,11 @@ const std::map<std::string, Generator> generators = {
     {"causal", {counts_file, causal_table}},
     {"memory", {counts_file, memory_table}},
     {"variants", {timings_file, variants_table}},
-    {"compare", {"docs/results/compare.json", compare_table}},
+    {"variant-times", {variants_file, variant_times_table}},
+    {"compare", {compare_file, compare_table}},
+    {"comparison", {compare_file, more_table}},
+    {"template", {template_file, template_table}},
+    {"choices", {"", choices_table}},
     {"orders", {"docs/results/orders.json", orders_table}},
     {"loops", {"docs/results/loops.json", loops_table}},
     {"diff", {"", diff_block}},
@@ -572,18 +815,18 @@ const std::map<std::string, Generator> generators = {
 
 }  // namespace
 
-std::string generated_table(const std::string& request) {
+std::string generated_table(const std::string& request, const std::string& project) {
     std::istringstream words(request);
     std::string name, word;
     words >> name;
-    Arguments arguments;
+    Arguments arguments{{}, project.empty() ? project_root() : project};
     while (words >> word)
         arguments[word.substr(0, word.find('='))] = word.substr(std::min(word.find('=') + 1, word.size()));
     const auto generator = generators.find(name);
     if (generator == generators.end()) throw std::runtime_error(fmt::format("there is no generated table '{}'", name));
     const auto& [file, make] = generator->second;
     if (file.empty()) return make({}, arguments);
-    const nlohmann::json r = results(file);
+    const nlohmann::json r = results(file, arguments);
     return r.is_null() ? fmt::format("({} is not there yet.)\n", file) : make(r, arguments);
 }
 

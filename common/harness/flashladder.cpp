@@ -47,6 +47,10 @@ std::string describe_stages() {
         const Support& s = stage.supports;
         std::vector<std::string> dtypes;
         for (const DType dtype : s.dtypes) dtypes.push_back(to_string(dtype));
+        nlohmann::json forms = nlohmann::json::array();
+        for (const Stage& form : variants())
+            if (form.supports.stage == s.stage)
+                forms.push_back({{"variant", form.supports.variant}, {"head_dims", form.supports.head_dims}});
         all.push_back({{"stage", s.stage},
                        {"head_dims", s.head_dims},
                        {"dtypes", dtypes},
@@ -56,7 +60,8 @@ std::string describe_stages() {
                        {"strides", s.strides},
                        {"compute_capability", s.compute_capability},
                        {"max_batch_heads", s.max_batch_heads},
-                       {"max_n_k", s.max_n_k}});
+                       {"max_n_k", s.max_n_k},
+                       {"variants", forms}});
     }
     return all.dump();
 }

@@ -1,0 +1,243 @@
+// The generated tables of documents: which rows of the result files they take, and what they say where a file is
+// missing.
+#include "doc_tables.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/configurations.h"
+
+namespace flashladder {
+namespace {
+
+using nlohmann::json;
+
+/// A project that has nothing but result files; gone at the end.
+struct Project {
+    std::filesystem::path folder = std::filesystem::temp_directory_path() / ("doc-tables-" + std::to_string(getpid()));
+
+    Project() { std::filesystem::create_directories(folder / "docs/results"); }
+    ~Project() { std::filesystem::remove_all(folder); }
+
+    void write(const std::string& name, const json& result) const {
+        std::ofstream(folder / "docs/results" / name) << result;
+    }
+    std::string table(const std::string& request) const { return generated_table(request, folder.string()); }
+    /// Whether the table has this line.
+    bool has(const std::string& request, const std::string& line) const {
+        const std::string text = table(request);
+        const bool found = text.starts_with(line) || text.find('\n' + line) != text.npos;
+        if (!found) MESSAGE(text);
+        return found;
+    }
+};
+
+/// A result file of a card.
+json measured(const json& more = json::object()) {
+    json result = {{"gpu", "a card"},
+                   {"driver", "1.2"},
+                   {"cuda", "13.0"},
+                   {"commit", "0123"},
+                   {"date", "2026-01-02"},
+                   {"torch", "2.11"},
+                   {"clocks", {{"sm", "1500 MHz"}, {"sm_max", "1980 MHz"}}}};
+    result.update(more);
+    return result;
+}
+const std::string of_the_card =
+    "a card, driver 1.2, CUDA 13.0, commit 0123, 2026-01-02; under load SM clock 1500 MHz of at most 1980 MHz.\n";
+
+json attention(int d, int n, bool causal = false, int batch = 4, int heads = 16, int kv_heads = 16) {
+    return {{"batch", batch}, {"heads", heads}, {"kv_heads", kv_heads}, {"n_q", n},
+            {"n_k", n},       {"head_dim", d},  {"causal", causal}};
+}
+json product(int m, int n, int k) { return {{"m", m}, {"n", n}, {"k", k}}; }
+
+bool ends_with(const std::string& text, const std::string& end) { return text.ends_with(end); }
+
+TEST_CASE("a missing result file is a sentence") {
+    const Project project;
+    for (const char* table : {"stages", "schedules", "orders", "gemm", "sizes"})
+        CHECK(project.table(std::string("template ") + table) == "(docs/results/template.json is not there yet.)\n");
+    CHECK(project.table("comparison more") == "(docs/results/compare.json is not there yet.)\n");
+    CHECK(project.table("variant-times rung=12") == "(docs/results/variants.json is not there yet.)\n");
+    CHECK(ends_with(project.table("choices"), "(docs/results/tune.json is not there yet.)\n"));
+    project.write("template.json", measured());
+    CHECK(project.table("template orders") == "(docs/results/template.json has no orders yet.)\n");
+    project.write("compare.json", measured({{"rows", json::array()}}));
+    CHECK(project.table("comparison more") == "(docs/results/compare.json has no rows of --more yet.)\n");
+}
+
+TEST_CASE("a table that is not there is an error") {
+    const Project project;
+    CHECK_THROWS_AS(project.table("tables"), std::runtime_error);
+    project.write("template.json", measured());
+    CHECK_THROWS_AS(project.table("template tables"), std::runtime_error);
+}
+
+TEST_CASE("template: stages and schedules have a column for each") {
+    const Project project;
+    const auto row = [](const char* kernel, const char* what, const json& shape, double tflops) {
+        return json{{"kernel", kernel}, {"what", what}, {"shape", shape}, {"tflops", tflops}};
+    };
+    const json rows = {
+        row("attention", "1", attention(128, 4096), 500.4), row("attention", "2", attention(128, 4096), 600.6),
+        row("attention", "1", attention(128, 4096, true), 300), row("GEMM", "2", product(8192, 8192, 512), 700),
+        row("GEMM", "3", product(8192, 8192, 512), 800)};
+    project.write("template.json", measured({{"stages", rows}, {"schedules", rows}}));
+    CHECK(project.has("template stages", "|  | problem | 1 slot | 2 slots | 3 slots |"));
+    CHECK(project.has("template stages", "| attention | d 128, N 4096 | 500 | 601 |  |"));
+    CHECK(project.has("template stages", "| attention | d 128, N 4096, causal | 300 |  |  |"));
+    CHECK(project.has("template stages", "| GEMM | 8192 x 8192 x 512 |  | 700 | 800 |"));
+    CHECK(project.has("template schedules", "|  | problem | 1 | 2 | 3 |"));
+    CHECK(ends_with(project.table("template schedules"), of_the_card));
+}
+
+TEST_CASE("template: orders say what is read, and what there is to read") {
+    const Project project;
+    const auto row = [](const char* what, double bytes) {
+        return json{{"kernel", "GEMM"},
+                    {"what", what},
+                    {"shape", product(1000, 2000, 500)},
+                    {"tflops", 700.2},
+                    {"device_bytes", bytes}};
+    };
+    project.write("template.json", measured({{"orders", {row("sections of 1", 7.4e6), row("one section", 3e6)}}}));
+    CHECK(project.has("template orders", "| M x N x K | A and B once | sections of 1 | one section |"));
+    CHECK(project.has("template orders", "| 1000 x 2000 x 500 | 3 MB | 700, 7 MB | 700, 3 MB |"));
+}
+
+TEST_CASE("template: ours beside cuBLAS, on the same problem") {
+    const Project project;
+    const auto row = [](const char* what, int n, double ms, double error) {
+        return json{{"kernel", "GEMM"}, {"what", what},       {"shape", product(n, n, n)},
+                    {"ms", ms},         {"tflops", 100 / ms}, {"error", error}};
+    };
+    project.write("template.json", measured({{"gemm",
+                                              {row("ours", 8, 2, 1.6e-3), row("cuBLAS", 8, 1, 1.5e-3),
+                                               row("ours", 16, 1, 1e-3), row("cuBLAS", 16, 1.5, 2e-3)}}}));
+    CHECK(project.has("template gemm", "| 8 x 8 x 8 | 2.000 | 50 | 1.000 | 100 | 0.50 | 1.6e-03 | 1.5e-03 |"));
+    CHECK(project.has("template gemm", "| 16 x 16 x 16 | 1.000 | 100 | 1.500 | 67 | 1.50 | 1.0e-03 | 2.0e-03 |"));
+    CHECK(project.table("template gemm").find("PyTorch 2.11") != std::string::npos);
+}
+
+TEST_CASE("template: lines and bytes, without a GPU") {
+    const Project project;
+    const json files = {{{"file", "a.cu"}, {"lines", 70}, {"bytes", 30000}}, {{"file", "c.h"}, {"lines", 90}}};
+    json sizes = {{"files", files},           {"library_bytes", 5000000}, {"nvcc", "13.0.1"},
+                  {"architecture", "sm_90a"}, {"commit", "0123"},         {"date", "2026-01-02"}};
+    project.write("template.json", {{"sizes", sizes}});
+    CHECK(project.has("template sizes", "| `a.cu` | 70 | 30000 |"));
+    CHECK(project.has("template sizes", "| `c.h` | 90 |  |"));
+    CHECK(project.table("template sizes").find("all stages: 5.0 MB. Commit 0123") != std::string::npos);
+    sizes["library_bytes"] = nullptr;
+    project.write("template.json", {{"sizes", sizes}});
+    CHECK(project.table("template sizes").find("nvcc 13.0.1. Commit 0123") != std::string::npos);
+    CHECK(project.table("template stages") == "(docs/results/template.json has no stages yet.)\n");
+}
+
+TEST_CASE("choices: a line for each row of the table of choices") {
+    const Project project;
+    project.write("tune.json", measured());
+    const std::string text = project.table("choices");
+    INFO(text);
+    CHECK(ends_with(text, of_the_card));
+    CHECK(std::count(text.begin(), text.end(), '|') == 5 * (2 + static_cast<int>(std::size(choices))));
+    for (const Choice& choice : choices)
+        CHECK(text.find((choice.n_k == INT_MAX ? "any more" : "up to " + std::to_string(choice.n_k)) + " | " +
+                        to_string(configurations[static_cast<std::size_t>(choice.configuration)]) + " |") != text.npos);
+}
+
+TEST_CASE("comparison: other problems, the neighbour of a length, and speed over a longer time") {
+    const Project project;
+    const auto row = [](const char* stage, const json& shape, double tflops) {
+        return json{{"stage", stage}, {"shape", shape}, {"tflops", tflops}};
+    };
+    const auto sustained = [](const char* stage, const json& clock) {
+        return json{{"stage", stage},  {"shape", attention(128, 4096)},
+                    {"tflops", 500.2}, {"short_tflops", 600.2},
+                    {"sm_mhz", clock}, {"power_w", clock}};
+    };
+    json wrong = row("14-a", attention(64, 1024, true), 0);
+    wrong.erase("tflops");
+    const json more =
+        measured({{"rows",
+                   {row("14-a", attention(128, 4096, true, 4, 64, 8), 600.4),
+                    row("peer:torch-cudnn", attention(128, 4096, true, 4, 64, 8), 500),
+                    row("14-a", attention(64, 1024, false, 3), 900), row("14-a", attention(64, 1000, false, 16), 450),
+                    row("14-a", attention(64, 1024, false, 16), 500), wrong}},
+                  {"sustained", {sustained("14-a", 1410.4), sustained("peer:torch-cudnn", nullptr)}}});
+    project.write("compare.json", {{"rows", json::array()}, {"more", more}});
+    CHECK(project.has("comparison more", "| d | causal | N | B | heads | 14 | cuDNN |"));
+    CHECK(project.has("comparison more", "| 128 | yes | 4096 | 4 | 64, of K and V 8 | 600 | 500 |"));
+    CHECK(project.has("comparison more", "| 64 | no | 1000 | 16 | 16 | 450 (0.90) |  |"));
+    CHECK(project.has("comparison more", "| 64 | no | 1024 | 16 | 16 | 500 |  |"));
+    CHECK(project.has("comparison more", "| 64 | yes | 1024 | 4 | 16 | wrong |  |"));
+    CHECK(project.has("comparison more", "| 128 | 4096 | 14 | 500 | 600 | 1410 MHz | 1410 W |"));
+    CHECK(project.has("comparison more", "| 128 | 4096 | cuDNN | 500 | 600 | unknown | unknown |"));
+    CHECK(ends_with(project.table("comparison more"), of_the_card));
+}
+
+TEST_CASE("variants: times from the table of all rungs, else those of the variants alone") {
+    const Project project;
+    const auto counted = [](const char* stage) {
+        json shape = attention(64, 1024, false, 1, 1, 1);
+        return json{{"stage", stage},
+                    {"shape", shape},
+                    {"shared_bytes", 227 * 1024},
+                    {"counts", {{"total", {{"barriers", 4}}}}}};
+    };
+    const auto timed = [](const char* stage, int n, bool causal, double ms) {
+        return json{{"stage", stage}, {"shape", attention(64, n, causal)}, {"ms", ms}, {"tflops", 2 / ms}};
+    };
+    project.write("counts.json", {{"rows", json::array({counted("12-a")})},
+                                  {"variants", json::array({counted("12-a/intra")})},
+                                  {"commit", "4567"},
+                                  {"date", "2026-01-03"}});
+    project.write("ladder.json", measured({{"rows", json::array()}}));
+    CHECK(project.has("variants rung=12", "| d |  | shared wavefronts | of them conflicts | barriers |"));
+    CHECK(
+        project.has("variants rung=12",
+                    "There are no times of this rung in docs/results/ladder.json or docs/results/variants.json yet."));
+
+    const json others = {timed("11-b", 4096, false, 4),       timed("12-a", 1024, false, 1),
+                         timed("12-a", 4096, true, 2),        timed("12-a", 4096, false, 3),
+                         timed("12-a/intra", 4096, false, 5), timed("13-c", 4096, false, 6)};
+    project.write("variants.json", measured({{"rows", others}}));
+    CHECK(
+        project.has("variants rung=12", "| d |  | ms | TFLOP/s | shared wavefronts | of them conflicts | barriers |"));
+    CHECK(project.has("variants rung=12", "| 64 | the stage | 3.000 | 0.67 | 0 | 0% | 4 |"));
+    CHECK(project.has("variants rung=12", "| 64 | intra | 5.000 | 0.40 | 0 | 0% | 4 |"));
+    CHECK(project.table("variants rung=12").find(of_the_card) != std::string::npos);
+
+    json row = timed("12-a", 4096, false, 7);
+    row.update(
+        {{"set", "variants"}, {"registers", 168}, {"local_bytes", 0}, {"shared_bytes", 200000}, {"blocks_per_sm", 1}});
+    project.write("ladder.json", measured({{"rows", json::array({row})}}));
+    CHECK(project.has("variants rung=12", "| 64 | the stage | 7.000 | 0.29 | 168 | 0 | 200 KB | 1 | 0 | 0% | 4 |"));
+    CHECK(project.has("variants rung=12", "| 64 | intra |  |  |  |  |  |  | 0 | 0% | 4 |"));
+
+    CHECK(project.has("variant-times rung=12", "| d | causal | N | rung 11 | rung 12 | intra |"));
+    CHECK(project.has("variant-times rung=12", "| 64 | no | 4096 | 0 | 1 | 0 |"));
+    CHECK(project.has("variant-times rung=12", "| 64 | yes | 4096 |  | 1 |  |"));
+}
+
+TEST_CASE("orders: a line for each problem, a column for each order") {
+    const Project project;
+    const auto row = [](const char* stage, int n) {
+        return json{{"stage", stage}, {"shape", attention(64, n)}, {"tflops", 500.4}, {"device_bytes", 2.01e8}};
+    };
+    project.write("orders.json",
+                  measured({{"rows", {row("09-a", 1024), row("11-c/sections", 1024), row("09-a", 4096)}}}));
+    CHECK(project.has("orders", "| d | causal | N | rung 09 | sections |"));
+    CHECK(project.has("orders", "| 64 | no | 1024 | 500, 201 MB | 500, 201 MB |"));
+    CHECK(project.has("orders", "| 64 | no | 4096 | 500, 201 MB |  |"));
+}
+
+}  // namespace
+}  // namespace flashladder
