@@ -33,7 +33,7 @@ SLOTS = {n: ATTENTION.format(f"{n} slot{'s' * (n > 1)}", "dynamic") for n in (1,
 SCHEDULES = {name: ATTENTION.format("4 slots", name) for name in ("one block each", "fixed", "dynamic")}
 GEMM_SLOTS = {2: "2 slots", 3: ""}
 GEMM_SCHEDULES = {"one block each": "one block each", "fixed": "", "dynamic": "dynamic"}
-GEMM_ORDERS = {"sections of 1": "sections of 1", "sections of 4": "", "sections of 16": "sections of 16",
+GEMM_ORDERS = {"sections of 1": "sections of 1", "sections of 4": "sections of 4", "sections of 16": "",
                "one section": "one section"}
 CUBLAS = "cuBLAS"
 
@@ -194,7 +194,7 @@ COUNTED = {
         "lean_flash<__nv_bfloat16, 128, false, Config<3, 64, 4, Saving{true, true, true}>",
     "solutions/14-lcsf/attention.cu":
         "lcsf_kernel<Attention<__nv_bfloat16, false, Configuration{128, 3, 64, 4, true, (Schedule)2, 2, false}>",
-    "solutions/14-lcsf/gemm.cu": "lcsf_kernel<Gemm<3, 4, (Schedule)1>",
+    "solutions/14-lcsf/gemm.cu": "lcsf_kernel<Gemm<3, 16, (Schedule)1>",
     "common/lcsf/lcsf.h": None, "common/lcsf/ring.h": None, "common/lcsf/schedule.h": None,
     "common/lcsf/tasks.h": None, "common/lcsf/turns.h": None,
 }

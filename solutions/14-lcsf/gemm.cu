@@ -110,12 +110,12 @@ void launch(const GemmArgs& args) {
 
 constexpr int everything = INT_MAX;
 const std::pair<const char*, void (*)(const GemmArgs&)> variants[] = {
-    {"", launch<Gemm<3, 4, lcsf::Schedule::fixed>>},
-    {"2 slots", launch<Gemm<2, 4, lcsf::Schedule::fixed>>},
-    {"dynamic", launch<Gemm<3, 4, lcsf::Schedule::dynamic>>},
-    {"one block each", launch<Gemm<3, 4, lcsf::Schedule::one_each>>},
+    {"", launch<Gemm<3, 16, lcsf::Schedule::fixed>>},
+    {"2 slots", launch<Gemm<2, 16, lcsf::Schedule::fixed>>},
+    {"dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic>>},
+    {"one block each", launch<Gemm<3, 16, lcsf::Schedule::one_each>>},
     {"sections of 1", launch<Gemm<3, 1, lcsf::Schedule::fixed>>},
-    {"sections of 16", launch<Gemm<3, 16, lcsf::Schedule::fixed>>},
+    {"sections of 4", launch<Gemm<3, 4, lcsf::Schedule::fixed>>},
     {"one section", launch<Gemm<3, everything, lcsf::Schedule::fixed>>},
 };
 
