@@ -1,5 +1,5 @@
-// What rung 14 can be built of, and the table that says which of it is for which shape. The table is generated: whatever
-// it says, it must say something for every shape, and something that can be built.
+// What rung 14 can be built of, and the table that says which of it is for which shape. The table is
+// generated: whatever it says, it must say something for every shape, and something that can be built.
 #include "harness/configurations.h"
 
 #include <doctest/doctest.h>
@@ -73,10 +73,12 @@ TEST_CASE("to_string: what a configuration is, in words that no other of its d h
           "3 x 128 keys, 4 slots, dynamic, turns");
     CHECK(to_string(Configuration{.d = 128, .consumers = 2, .B_c = 64, .stages = 1, .turns = false}) ==
           "2 x 64 keys, 1 slot, dynamic");
-    CHECK(to_string(Configuration{.d = 128, .consumers = 2, .B_c = 64, .stages = 2, .schedule = lcsf::Schedule::fixed}) ==
-          "2 x 64 keys, 2 slots, fixed, turns");
-    CHECK(to_string(Configuration{.d = 128, .consumers = 4, .B_c = 64, .stages = 2,
-                                  .schedule = lcsf::Schedule::one_each}) == "4 x 64 keys, 2 slots, one block each, turns");
+    CHECK(
+        to_string(Configuration{.d = 128, .consumers = 2, .B_c = 64, .stages = 2, .schedule = lcsf::Schedule::fixed}) ==
+        "2 x 64 keys, 2 slots, fixed, turns");
+    CHECK(to_string(
+              Configuration{.d = 128, .consumers = 4, .B_c = 64, .stages = 2, .schedule = lcsf::Schedule::one_each}) ==
+          "4 x 64 keys, 2 slots, one block each, turns");
     std::set<std::string> names;
     for (const Configuration& c : configurations) names.insert(std::to_string(c.d) + ": " + to_string(c));
     CHECK(names.size() == configurations.size());

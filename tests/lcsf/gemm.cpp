@@ -1,4 +1,4 @@
-// The GEMM of rung 14, the template's other kernel: against products in double, in all its variants, and what it refuses.
+// The GEMM of rung 14, the template's other kernel: against products in double, in all variants, and what it refuses.
 #include "harness/gemm.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// The template of common/lcsf/lcsf.h by a kernel of our own: every task is done once, by all consumers that have work in
-// it, on the tiles that it asked for in their order, whatever the block has room for and however it comes by tasks.
+// The template of common/lcsf/lcsf.h by a kernel of our own: every task is done once, by all consumers that have work
+// in it, on the tiles that it asked for in their order, whatever the block has room for and however it comes by tasks.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -58,7 +58,8 @@ struct Mix {
     __device__ static int own_row(const Task& task, int consumer) {
         return (task.number * consumers + consumer) * unit_rows;
     }
-    __device__ static void load_own(OwnTile tile, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
+    __device__ static void load_own(OwnTile tile, ptx::Barrier& full, const Problem& p, const Task& task,
+                                    int consumer) {
         tile::load(tile, p.own, full, own_row(task, consumer), 0, 0);
     }
 
@@ -149,13 +150,13 @@ TemplateOutputs run(const TemplateInputs& in) {
     const DeviceArray<int> steps_device(steps), idle_device(idle), begin_device(begin), stores(zeros_of_consumers),
         turns(zeros), tasks_of(zeros), blocks(std::vector<int>{0});
     const DeviceArray<unsigned> taken(std::vector<unsigned>{12345});  // whatever was there
-    lcsf::launch<Kernel>({map_of<typename Kernel::FirstTile>(first, in.first.size()),
-                          map_of<typename Kernel::SecondTile>(second, in.second.size()),
-                          map_of<typename Kernel::OwnTile>(own, in.own.size()),
-                          map_of<typename Kernel::OutputTile>(output, in.own.size()), int(n), steps_device.data(),
-                          idle_device.data(), begin_device.data(), stores.data(), turns.data(), tasks_of.data(),
-                          blocks.data()},
-                         Kernel::schedule == lcsf::Schedule::dynamic ? taken.data() : nullptr, nullptr);
+    lcsf::launch<Kernel>(
+        {map_of<typename Kernel::FirstTile>(first, in.first.size()),
+         map_of<typename Kernel::SecondTile>(second, in.second.size()),
+         map_of<typename Kernel::OwnTile>(own, in.own.size()),
+         map_of<typename Kernel::OutputTile>(output, in.own.size()), int(n), steps_device.data(), idle_device.data(),
+         begin_device.data(), stores.data(), turns.data(), tasks_of.data(), blocks.data()},
+        Kernel::schedule == lcsf::Schedule::dynamic ? taken.data() : nullptr, nullptr);
     check_cuda(cudaDeviceSynchronize(), "running a kernel of the template");
     return {output.download(), stores.download(), turns.download(), tasks_of.download(), blocks.download()[0]};
 }
@@ -163,8 +164,9 @@ TemplateOutputs run(const TemplateInputs& in) {
 template <int consumers, int stages, int own_slots, bool own_is_loaded, bool turns, lcsf::Schedule schedule,
           bool keeps = false>
 TemplateCase template_case() {
-    return {consumers, stages,   own_slots, own_is_loaded, turns,
-            schedule,  keeps,    run<Mix<consumers, stages, own_slots, own_is_loaded, turns, schedule, keeps>>};
+    return {
+        consumers, stages,   own_slots, own_is_loaded,
+        turns,     schedule, keeps,     run<Mix<consumers, stages, own_slots, own_is_loaded, turns, schedule, keeps>>};
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ __global__ void attend_kernel(const float* S, const std::uint16_t* V, int blocks
     tile::LazySoftmax softmax;
     tile::fill(softmax.factor, -1);
     softmax.begin(scale);
+    tile::Accumulator<16, keys> of_before;  // scores of other rows, of which nothing remains
+    tile::fill(of_before, 5);
+    softmax.update<true>(of_before, scale);
+    softmax.begin(scale);
     for (int j = 0; j < blocks; ++j) {
         __syncthreads();  // V_j is about to be overwritten
         write(V_smem, V + j * keys * d);
@@ -62,8 +66,8 @@ LazyCase lazy_case() {
 }  // namespace
 
 std::vector<LazyCase> lazy_cases() {
-    return {lazy_case<__nv_bfloat16, 16, 16>(), lazy_case<__half, 16, 32>(),           lazy_case<__half, 64, 64>(),
-            lazy_case<__nv_bfloat16, 64, 32>(), lazy_case<__nv_bfloat16, 128, 64>(),   lazy_case<__half, 176, 16>()};
+    return {lazy_case<__nv_bfloat16, 16, 16>(), lazy_case<__half, 16, 32>(),         lazy_case<__half, 64, 64>(),
+            lazy_case<__nv_bfloat16, 64, 32>(), lazy_case<__nv_bfloat16, 128, 64>(), lazy_case<__half, 176, 16>()};
 }
 
 }  // namespace flashladder
