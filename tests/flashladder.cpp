@@ -5,9 +5,12 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "harness/gemm.h"
 #include "harness/inputs.h"
 #include "harness/run.h"
+#include "launch.h"
 #include "test_seed.h"
 
 namespace flashladder {
@@ -126,6 +129,46 @@ TEST_CASE("errors are text that names what is wrong") {
     for (long long* strides : {problem.c.Q_strides, problem.c.O_strides})  // those of 33 rows, written out
         strides[0] = 4 * 33 * 64, strides[1] = 33 * 64, strides[2] = 64;
     CHECK(text(flashladder_forward(&problem.c)) == "no error");  // and then all is well again
+}
+
+TEST_CASE("gemm from C: a result, its variants, and errors that are text") {
+    const char* json = nullptr;
+    REQUIRE(text(flashladder_gemm_variants(&json)) == "no error");
+    const nlohmann::json variants = nlohmann::json::parse(json);
+    CHECK(variants == nlohmann::json(gemm_variants()));
+
+    constexpr int M = 72, N = 264, K = 80;
+    CHECK(text(flashladder_gemm(nullptr, M, N, K, nullptr, nullptr, nullptr, nullptr, nullptr)) ==
+          "variant is a null pointer");
+    CHECK(text(flashladder_gemm("quick", M, N, K, nullptr, nullptr, nullptr, nullptr, nullptr)) ==
+          "gemm: there is no variant 'quick'");
+    CHECK(text(flashladder_gemm("", M, 260, K, nullptr, nullptr, nullptr, nullptr, nullptr)) ==
+          "gemm: N is 260, but must be a positive multiple of 8");
+    CHECK(text(flashladder_gemm("dynamic", M, N, K, nullptr, nullptr, nullptr, nullptr, nullptr)) ==
+          "gemm: the variant 'dynamic' needs a word of scratch");
+    if (device_attribute(cudaDevAttrComputeCapabilityMajor) != 9) return;
+
+    std::mt19937_64 random(test_seed());
+    const auto whole_numbers = [&](int n) {
+        std::vector<float> x(n);
+        for (float& value : x) value = float(int(random() % 7)) - 3;
+        return x;
+    };
+    const std::vector<float> A = whole_numbers(M * K), B = whole_numbers(K * N);
+    std::vector<float> expected(M * N);
+    for (int i = 0; i < M * N; ++i) {
+        for (int k = 0; k < K; ++k) expected[i] += A[i / N * K + k] * B[k * N + i % N];
+        expected[i] = round_to(DType::bf16, expected[i]);
+    }
+    DeviceBuffer A_device(A.size() * 2), B_device(B.size() * 2), C_device(expected.size() * 2), scratch(sizeof(unsigned));
+    A_device.upload(A, DType::bf16), B_device.upload(B, DType::bf16);
+    for (const std::string variant : variants) {
+        C_device.fill(0xFF), scratch.fill(0x55);
+        REQUIRE(text(flashladder_gemm(variant.c_str(), M, N, K, A_device.data(), B_device.data(), C_device.data(),
+                                      variant == "dynamic" ? scratch.data() : nullptr, nullptr)) == "no error");
+        REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+        CHECK_MESSAGE(C_device.download(expected.size(), DType::bf16) == expected, "variant '", variant, "'");
+    }
 }
 
 }  // namespace

@@ -23,6 +23,9 @@
 //   store(c, p, task)             by lane 0 of each warp: begins to copy its part of c.own() away
 #pragma once
 
+#include <concepts>
+#include <type_traits>
+
 #include "launch.h"
 #include "lcsf/ring.h"
 #include "lcsf/tasks.h"
@@ -31,6 +34,7 @@
 #include "ptx/fence.h"
 #include "ptx/setmaxnreg.h"
 #include "ptx/tma.h"
+#include "tile/swizzled.h"
 
 namespace flashladder::lcsf {
 
@@ -114,6 +118,90 @@ struct Consumer {
         __syncwarp();
         leaving = -1;
     }
+};
+
+/// A tile of a ring: TMA fills it, and the next one begins where the pattern of a swizzle does.
+template <class Tile>
+constexpr bool is_swizzled_tile = requires {
+    requires std::same_as<Tile, tile::SharedTile<typename Tile::Element, Tile::rows, Tile::columns,
+                                                 tile::SwizzledFor<Tile::columns>>>;
+    requires Tile::elements * sizeof(typename Tile::Element) % 1024 == 0;
+};
+
+/// What a Kernel must have, each in a sentence for who has forgotten it. Others that nvcc says after it follow from it.
+template <class Kernel>
+struct Checked {
+    static_assert(requires { { Kernel::consumers } -> std::convertible_to<int>; },
+                  "LCSF: a Kernel must have `static constexpr int consumers`");
+    static_assert(requires { { Kernel::stages } -> std::convertible_to<int>; },
+                  "LCSF: a Kernel must have `static constexpr int stages`");
+    static_assert(requires { { Kernel::own_slots } -> std::convertible_to<int>; },
+                  "LCSF: a Kernel must have `static constexpr int own_slots`");
+    static_assert(requires { { Kernel::own_is_loaded } -> std::convertible_to<bool>; },
+                  "LCSF: a Kernel must have `static constexpr bool own_is_loaded`");
+    static_assert(requires { { Kernel::turns } -> std::convertible_to<bool>; },
+                  "LCSF: a Kernel must have `static constexpr bool turns`");
+    static_assert(requires { { Kernel::schedule } -> std::convertible_to<Schedule>; },
+                  "LCSF: a Kernel must have `static constexpr lcsf::Schedule schedule`");
+    static_assert(requires { typename Kernel::FirstTile; }, "LCSF: a Kernel must have a type FirstTile");
+    static_assert(requires { typename Kernel::SecondTile; }, "LCSF: a Kernel must have a type SecondTile");
+    static_assert(requires { typename Kernel::OwnTile; }, "LCSF: a Kernel must have a type OwnTile");
+    static_assert(requires { typename Kernel::Problem; }, "LCSF: a Kernel must have a type Problem");
+    static_assert(requires { typename Kernel::Task; }, "LCSF: a Kernel must have a type Task");
+    static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
+
+    static_assert(Kernel::consumers >= 2 && Kernel::consumers <= 4, "LCSF: a block has 2, 3 or 4 consumers");
+    static_assert(Kernel::stages >= 1, "LCSF: a ring has at least 1 slot: stages");
+    static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
+    static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
+                  "LCSF: FirstTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
+    static_assert(is_swizzled_tile<typename Kernel::SecondTile>,
+                  "LCSF: SecondTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
+    static_assert(is_swizzled_tile<typename Kernel::OwnTile>,
+                  "LCSF: OwnTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
+    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::SecondTile::Element> &&
+                      std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::OwnTile::Element>,
+                  "LCSF: FirstTile, SecondTile and OwnTile must have elements of one type");
+
+    using Problem = typename Kernel::Problem;
+    using Task = typename Kernel::Task;
+    using State = typename Kernel::State;
+    using First = typename Kernel::FirstTile;
+    using Second = typename Kernel::SecondTile;
+    using Own = typename Kernel::OwnTile;
+    using C = Consumer<Kernel>;
+    static_assert(requires(const Problem& p) { { Kernel::tasks(p) } -> std::same_as<int>; },
+                  "LCSF: a Kernel must have `__host__ __device__ static int tasks(const Problem&)`");
+    static_assert(requires(const Problem& p, int n) { { Kernel::task(p, n) } -> std::same_as<Task>; },
+                  "LCSF: a Kernel must have `static Task task(const Problem&, int)`");
+    static_assert(requires(const Task& task) { { Kernel::steps(task) } -> std::same_as<int>; },
+                  "LCSF: a Kernel must have `static int steps(const Task&)`");
+    static_assert(requires(First tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+                      Kernel::load_first(tile, full, p, task, t);
+                  }, "LCSF: a Kernel must have "
+                     "`static void load_first(FirstTile, ptx::Barrier&, const Problem&, const Task&, int)`");
+    static_assert(requires(Second tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+                      Kernel::load_second(tile, full, p, task, t);
+                  }, "LCSF: a Kernel must have "
+                     "`static void load_second(SecondTile, ptx::Barrier&, const Problem&, const Task&, int)`");
+    static_assert(!Kernel::own_is_loaded ||
+                      requires(Own tile, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
+                          Kernel::load_own(tile, full, p, task, consumer);
+                      }, "LCSF: a Kernel with own_is_loaded must have "
+                         "`static void load_own(OwnTile, ptx::Barrier&, const Problem&, const Task&, int)`");
+    static_assert(requires(const Task& task, int consumer) { { Kernel::works(task, consumer) } -> std::same_as<bool>; },
+                  "LCSF: a Kernel must have `static bool works(const Task&, int)`");
+    static_assert(requires(State& s, C& c, const Problem& p, const Task& task) { Kernel::begin(s, c, p, task); },
+                  "LCSF: a Kernel must have `static void begin(State&, Consumer&, const Problem&, const Task&)`");
+    static_assert(requires(State& s, C& c, const Problem& p, const Task& task) { Kernel::compute(s, c, p, task); },
+                  "LCSF: a Kernel must have `static void compute(State&, Consumer&, const Problem&, const Task&)`");
+    static_assert(requires(State& s, C& c, const Problem& p, const Task& task) { Kernel::finish(s, c, p, task); },
+                  "LCSF: a Kernel must have `static void finish(State&, Consumer&, const Problem&, const Task&)`");
+    static_assert(requires(const C& c, const Problem& p, const Task& task) { Kernel::store(c, p, task); },
+                  "LCSF: a Kernel must have `static void store(const Consumer&, const Problem&, const Task&)`");
+
+    static_assert(sizeof(Memory<Kernel>) <= most_shared_bytes,
+                  "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
 };
 
 /// The producer, one thread.
@@ -204,9 +292,7 @@ __global__ void __launch_bounds__(warpgroup*(1 + Kernel::consumers), 1)
 
 /// Launches a Kernel for all tasks of p. The dynamic schedule needs `taken`, a word of device memory. Throws CudaError.
 template <class Kernel>
-void launch(const typename Kernel::Problem& p, unsigned* taken, cudaStream_t stream) {
-    static_assert(sizeof(Memory<Kernel>) <= most_shared_bytes,
-                  "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
+void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
     const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic)

@@ -109,6 +109,9 @@ constexpr int wgmma_window = 40960;  // elements of shared memory that are initi
 /// `memory` becomes the window. A in registers: `a_registers` is (64, 32), the two A side by side. D is (64, n).
 Floats multiply_in_warpgroup(const WgmmaCase& c, const Bits16& memory, const Bits16& a_registers);
 
+/// The bits of a descriptor to which so many bytes are added.
+std::uint64_t move_descriptor(std::uint64_t bits, unsigned bytes);
+
 // cluster.cu
 constexpr int cluster_threads = 64;
 /// Each of 3 clusters of blocks: what the next block of the cluster has, plus 1; x has cluster_threads words a block.

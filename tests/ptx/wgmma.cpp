@@ -110,6 +110,38 @@ std::vector<WgmmaCase> grid() {
     return cases;
 }
 
+/// The widest product. Not in the grid, of which docs/results has what a GPU made of it.
+std::vector<WgmmaCase> widest() {
+    std::vector<WgmmaCase> cases;
+    for (const Element element : {Element::bf16, Element::f16})
+        for (const bool b_mn : {false, true}) {
+            const DescriptorFields b{0, b_mn ? 8192u : 16u, 1024, 3};
+            const unsigned b_step = b_mn ? 2048 : 32;
+            cases.push_back({element, 256, false, b_mn, true, {}, b, 32, b_step});
+            cases.push_back({element, 256, false, b_mn, false, plain_a, b, 32, b_step});
+            cases.push_back({element, 256, true, b_mn, false, {a_start, 8192, 1024, 3}, b, 2048, b_step});
+        }
+    return cases;
+}
+
+TEST_CASE("wgmma: 256 columns, whichever way A and B come") {
+    if (device_architecture() != 90) return;
+    Random random(test_seed());
+    for (const WgmmaCase& c : widest()) check_exact(c, random, false);
+}
+
+TEST_CASE("wgmma: a descriptor that is moved has another address and nothing else new") {
+    Random random(test_seed());
+    for (int time = 0; time < 50; ++time) {
+        const std::uint64_t bits = (random() & ~std::uint64_t(0xFFFF)) | random() % 0x2000;  // an address below 2^17
+        const unsigned bytes = unsigned(random() % 0x1000) * 16;
+        const std::uint64_t moved = move_descriptor(bits, bytes);
+        CHECK((moved >> 14) == (bits >> 14));
+        CHECK((moved & 0x3FFF) == (bits & 0x3FFF) + bytes / 16);
+    }
+    CHECK((move_descriptor(0x4000'0040'FFFF'FFFF, 16) >> 32) == 0x4000'0040);  // whatever becomes of the low half
+}
+
 TEST_CASE("wgmma: whole numbers are multiplied and added exactly, wherever descriptors say that they are") {
     if (device_architecture() != 90) return;
     Random random(recorded_seed);

@@ -69,12 +69,24 @@ Kernel kernel_for(const WgmmaCase& c) {
             return kernel_of<T, 128>(c);
         case 176:
             return kernel_of<T, 176>(c);
-        default:
+        case 192:
             return kernel_of<T, 192>(c);
+        default:
+            return kernel_of<T, 256>(c);
     }
 }
 
+__global__ void move_descriptor_kernel(std::uint64_t bits, unsigned bytes, std::uint64_t* moved) {
+    *moved = (ptx::Descriptor{bits} + bytes).bits;
+}
+
 }  // namespace
+
+std::uint64_t move_descriptor(std::uint64_t bits, unsigned bytes) {
+    const DeviceArray<std::uint64_t> moved(1);
+    launch_kernel(move_descriptor_kernel, {1, 1}, bits, bytes, moved.data());
+    return moved.download()[0];
+}
 
 Floats multiply_in_warpgroup(const WgmmaCase& c, const Bits16& memory, const Bits16& a_registers) {
     const DeviceArray<std::uint16_t> memory_device(memory), a_device(a_registers);

@@ -51,9 +51,10 @@ Floats store_rows(const Floats& values, unsigned skipped, unsigned first_row, un
 struct Tensor {
     int batch, heads, n;
     std::int64_t batch_stride, head_stride, row_stride;  // elements
+    int columns = 0;                                     // 0: as many as a tile
 };
 struct TileAt {
-    int row, head, batch;
+    int row, head, batch, column = 0;
 };
 struct GlobalCase {
     int swizzle;  // bytes
@@ -145,6 +146,14 @@ struct WarpgroupCase {
 };
 std::vector<WarpgroupCase> warpgroup_cases();
 
+struct SharedProductCase {
+    Element element;
+    int columns, depth;
+    /// C + A B by two warpgroups, A in shared memory too. A is (128, depth), B is (depth, columns), C is (128, columns).
+    Floats (*multiply)(const Bits16& A, const Bits16& B, const Floats& C);
+};
+std::vector<SharedProductCase> shared_product_cases();
+
 /// The descriptors of a (64, 128) tile at this address of shared memory: of all columns and rows, 16 by 16, as
 /// common/tile and as rung 09 make them.
 struct Descriptors {
@@ -166,5 +175,25 @@ struct SoftmaxCase {
     Attended (*attend)(const Floats& S, const Bits16& V, bool in_pieces, int N);
 };
 std::vector<SoftmaxCase> softmax_cases();
+
+// lazy_softmax.cu
+constexpr int lazy_rows = 32;  // of two warps
+struct LazyAttended {
+    Floats O, lse;            // (32, d), (32)
+    std::vector<int> raised;  // (blocks, 64): what each lane got from update()
+    Floats factor;            // (blocks, 32, 4): by lanes
+    Floats largest;           // (blocks, 64): the largest P of each lane
+};
+struct LazyScales {
+    float log2, slack, lowest;  // as in tile::LazyScale
+};
+struct LazyCase {
+    Element element;
+    int keys, d;
+    /// softmax(scale S) V, `keys` columns of S at a time; scale_log2 is scale times log2(e).
+    LazyAttended (*attend)(const Floats& S, const Bits16& V, float scale_log2);
+    LazyScales (*scale)(float scale_log2);
+};
+std::vector<LazyCase> lazy_cases();
 
 }  // namespace flashladder

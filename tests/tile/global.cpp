@@ -90,6 +90,56 @@ TEST_CASE("store by TMA: the rows of its head, wherever they lie, and nothing el
     });
 }
 
+/// Tensors that are wider than a tile, whole tiles or not, with something between their rows; and places in them, of which
+/// some reach beyond the last row and the last column.
+void for_each_wide(const std::function<void(const GlobalCase&, const Tensor&, const TileAt&, const TileAt&)>& visit) {
+    if (!has_tma()) return;
+    for (const GlobalCase& c : global_cases())
+        for (const int columns : {2 * c.columns, 2 * c.columns + 8, 3 * c.columns - 8}) {
+            const int n = c.rows + 3;
+            const std::int64_t row = columns + 16, head = n * row;
+            const Tensor tensor{batches, heads, n, heads * head, head, row, columns};
+            for (const int column : {0, 8, c.columns, columns - c.columns, columns - 8, columns + 8}) {
+                INFO("tile of ", c.rows, " x ", c.columns, " from column ", column, " of ", columns);
+                visit(c, tensor, {0, 1, 0, column}, {5, 2, 1, std::max(columns - column, 0)});
+            }
+        }
+}
+
+TEST_CASE("load by TMA: from a column of a wider tensor on, and 0 behind the last one") {
+    Random random(test_seed());
+    for_each_wide([&](const GlobalCase& c, const Tensor& tensor, const TileAt& first, const TileAt& second) {
+        const Bits16 memory = any_bits(random, memory_of(tensor, tensor.columns));
+        const Bits16 found = c.load(memory, tensor, first, second);
+        Bits16 expected;
+        for (const TileAt& at : {first, second}) {
+            for (int row = 0; row < c.rows; ++row)
+                for (int column = at.column; column < at.column + c.columns; ++column)
+                    expected.push_back(at.row + row < tensor.n && column < tensor.columns
+                                           ? memory[place(tensor, at, row, column)]
+                                           : 0);
+            expected.insert(expected.end(), guard, poison);
+        }
+        REQUIRE(found == expected);
+    });
+}
+
+TEST_CASE("store by TMA: from a column of a wider tensor on, and nothing behind the last one") {
+    Random random(test_seed());
+    for_each_wide([&](const GlobalCase& c, const Tensor& tensor, const TileAt& first, const TileAt& second) {
+        for (const TileAt& at : {first, second}) {
+            const Bits16 tile = any_bits(random, std::size_t(c.rows) * c.columns);
+            Bits16 expected(memory_of(tensor, tensor.columns), poison);
+            for (int i = 0; i < c.rows * c.columns; ++i) {
+                const int row = i / c.columns, column = at.column + i % c.columns;
+                if (at.row + row < tensor.n && column < tensor.columns)
+                    expected[place(tensor, at, row, column)] = tile[std::size_t(i)];
+            }
+            REQUIRE(c.store(tile, tensor, at, expected.size()) == expected);
+        }
+    });
+}
+
 /// Calls visit for every case of way_cases(), with places in three heads, of which some reach beyond the end.
 void for_each_store(const std::function<void(const WayCase&, const Tensor&, const std::vector<TileAt>&)>& visit) {
     if (!has_tma()) return;

@@ -23,7 +23,7 @@ __global__ void load_kernel(const __grid_constant__ tile::TensorMap<Tile> tensor
     __syncthreads();
     for (int round = 0; round < 2; ++round) {
         const TileAt at = round == 0 ? first : second;
-        if (threadIdx.x == 0) tile::load(tile, tensor, full, at.row, at.head, at.batch);
+        if (threadIdx.x == 0) tile::load(tile, tensor, full, at.row, at.head, at.batch, at.column);
         ptx::barrier_wait(full, round);
         std::uint16_t* const shown = result + round * (Tile::elements + guard);
         read(tile, shown);
@@ -40,7 +40,7 @@ __global__ void store_kernel(const __grid_constant__ tile::TensorMap<Tile> tenso
     ptx::fence_proxy_async();
     __syncthreads();
     if (threadIdx.x != 0) return;
-    tile::store(tensor, tile, at.row, at.head, at.batch);
+    tile::store(tensor, tile, at.row, at.head, at.batch, at.column);
     ptx::bulk_wait_read<0>();
 }
 
@@ -65,7 +65,9 @@ __global__ void store_by_way_kernel(const __grid_constant__ tile::TensorMap<Tile
 
 template <class Tile>
 tile::TensorMap<Tile> map_of(const std::uint16_t* memory, const Tensor& t) {
-    return tile::make_tensor_map<Tile>(memory, {t.batch_stride, t.head_stride, t.row_stride}, t.batch, t.heads, t.n);
+    const Strides strides{t.batch_stride, t.head_stride, t.row_stride};
+    return t.columns ? tile::make_tensor_map<Tile>(memory, strides, t.batch, t.heads, t.n, t.columns)
+                     : tile::make_tensor_map<Tile>(memory, strides, t.batch, t.heads, t.n);
 }
 
 template <class Tile>

@@ -72,6 +72,19 @@ TEST_CASE("wait: an operand in registers is free again, and an accumulator whole
     }
 }
 
+TEST_CASE("begin_multiply, both factors in shared memory: added to what is there") {
+    if (!has_warpgroups()) return;
+    Random random(test_seed());
+    for (const SharedProductCase& c : shared_product_cases()) {
+        INFO(c.columns, " columns, depth ", c.depth);
+        const Bits16 A = whole_elements(random, c.element, std::size_t(rows) * c.depth),
+                     B = whole_elements(random, c.element, std::size_t(c.depth) * c.columns);
+        Floats C(std::size_t(rows) * c.columns);
+        for (float& x : C) x = float(draw(random, -1000, 1000));
+        check_equal(c.multiply(A, B, C), product(c.element, A, B, c.columns, 1, c.columns, c.depth, C));
+    }
+}
+
 TEST_CASE("columns_of, rows_of: the numbers that lesson 09 works out") {
     if (!has_warpgroups()) return;
     CHECK(describe_tile(0x4400).columns[80 / 16] == 0x4000'0040'0001'0642);

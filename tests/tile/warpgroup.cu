@@ -111,6 +111,48 @@ WarpgroupCase warpgroup_case() {
     return {element_of<T>, keys, d, multiply<T, keys, d>, reuse<T, keys, d>};
 }
 
+template <class T, int columns, int depth>
+struct SharedProduct {
+    using A = tile::SharedTile<T, 64, depth, tile::Swizzled<128>>;  // of a warpgroup
+    using B = tile::SharedTile<T, depth, columns, tile::Swizzled<128>>;
+    static constexpr std::size_t bytes = (warpgroups * A::elements + B::elements) * sizeof(T);
+};
+
+template <class T, int columns, int depth>
+__global__ void __launch_bounds__(threads)
+    shared_product_kernel(const std::uint16_t* A, const std::uint16_t* B, const float* C, float* D) {
+    using All = SharedProduct<T, columns, depth>;
+    T* memory = dynamic_shared<T>();
+    for (int w = 0; w < warpgroups; ++w)
+        write(typename All::A{memory + w * All::A::elements}, A + w * All::A::elements);
+    const typename All::A A_smem{memory + threadIdx.x / 128 * All::A::elements};
+    const typename All::B B_smem{memory + warpgroups * All::A::elements};
+    write(B_smem, B);
+    ptx::fence_proxy_async();
+    __syncthreads();
+
+    const int first = threadIdx.x / warp * 16;
+    tile::Accumulator<16, columns> C_reg;
+    read(C_reg, C + first * columns);
+    tile::begin_multiply(C_reg, A_smem, B_smem);
+    tile::wait<0>(C_reg);
+    write(D + first * columns, C_reg);
+}
+
+template <class T, int columns, int depth>
+Floats multiply_from_shared(const Bits16& A, const Bits16& B, const Floats& C) {
+    const DeviceArray<std::uint16_t> A_device(A), B_device(B);
+    const DeviceArray<float> C_device(C), D(C.size());
+    launch_kernel(shared_product_kernel<T, columns, depth>, {1, threads, SharedProduct<T, columns, depth>::bytes},
+                  A_device.data(), B_device.data(), C_device.data(), D.data());
+    return D.download();
+}
+
+template <class T, int columns, int depth>
+SharedProductCase shared_product_case() {
+    return {element_of<T>, columns, depth, multiply_from_shared<T, columns, depth>};
+}
+
 constexpr int tile_rows = 64, tile_columns = 128;
 
 __global__ void describe_kernel(unsigned address, std::uint64_t* columns, std::uint64_t* columns_09,
@@ -143,6 +185,12 @@ std::vector<WarpgroupCase> warpgroup_cases() {
             warpgroup_case<__half, 128, 64>(),        warpgroup_case<__nv_bfloat16, 128, 128>(),
             warpgroup_case<__nv_bfloat16, 176, 64>(), warpgroup_case<__half, 176, 128>(),
             warpgroup_case<__half, 192, 64>(),        warpgroup_case<__nv_bfloat16, 192, 128>()};
+}
+
+std::vector<SharedProductCase> shared_product_cases() {
+    return {shared_product_case<__nv_bfloat16, 64, 64>(),  shared_product_case<__half, 128, 128>(),
+            shared_product_case<__half, 192, 64>(),        shared_product_case<__nv_bfloat16, 256, 64>(),
+            shared_product_case<__half, 256, 128>(),       shared_product_case<__nv_bfloat16, 128, 192>()};
 }
 
 Descriptors describe_tile(unsigned address) {

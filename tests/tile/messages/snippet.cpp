@@ -112,4 +112,9 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
     using Way = SharedTile<ELEMENT, WAY_ROWS, DEPTH, SwizzledFor<DEPTH>>;
     store_by_way_of(Way{}, O, make_tensor_map<Way>(tensor, {}, 1, 1, 64), 0, 0, 0);
 #endif
+#if USED(13)
+    Accumulator<16, O_COLUMNS> C;
+    begin_multiply(C, SharedTile<ELEMENT, A_ROWS, P_COLUMNS, Swizzled<128>>{}, B_smem);
+    wait<0>(C);
+#endif
 }

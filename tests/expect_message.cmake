@@ -1,8 +1,8 @@
-# Compiles the snippet with DEFINITIONS: that must fail and say SENTENCE, or, where that is empty, succeed.
+# Compiles SNIPPET with DEFINITIONS: that must fail and say SENTENCE, or, where that is empty, succeed.
 separate_arguments(DEFINITIONS UNIX_COMMAND "${DEFINITIONS}")
 execute_process(
   COMMAND ${COMPILER} -std=c++20 -fsyntax-only -I ${COMMON} -I ${COMMON}/emulator ${DEFINITIONS}
-          ${CMAKE_CURRENT_LIST_DIR}/snippet.cpp
+          ${SNIPPET}
   RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
 string(FIND "${said}" "${SENTENCE}" found)
 if(SENTENCE STREQUAL "" AND NOT status EQUAL 0)
