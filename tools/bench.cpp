@@ -183,7 +183,7 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
         if (!sets) sets = std::make_unique<InputSets>(large.in(e.shape.dtype).inputs, e.shape);
         most_sets = std::max(most_sets, sets->count());
     }
-    const DeviceBuffer scratch(scratch_bytes);
+    DeviceBuffer scratch(scratch_bytes);
 
     struct Timed {
         TimedStage stage;
@@ -203,7 +203,7 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
         const Answer& answer = large.in(e.shape.dtype);
         Timed t;
         if (!is_right(e, answer.inputs.shape, complaints, [&] {
-                t.stage = first_launch(*e.stage, sets, scratch.data(), answer.inputs.shape.q_elements());
+                t.stage = first_launch(*e.stage, sets, scratch, answer.inputs.shape.q_elements());
                 return t.comparison = answer.compare(t.stage.outputs);
             }))
             continue;

@@ -166,9 +166,9 @@ ForwardArgs InputSets::args(std::size_t i, void* scratch, cudaStream_t stream) c
             tensor(O_, shape_.q_elements()), nullptr, scale_,  scratch, stream};
 }
 
-TimedStage first_launch(const Stage& stage, InputSets& sets, void* scratch, std::size_t elements) {
-    sets.poison();
-    stage.launch(sets.args(0, scratch, nullptr));
+TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, std::size_t elements) {
+    sets.poison(), scratch.fill(0xFF);
+    stage.launch(sets.args(0, scratch.data(), nullptr));
     check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
     return {{}, resources_of_last_launch(), {sets.output(elements), {}}};
 }
@@ -186,12 +186,12 @@ std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, c
         wanted.push_back(
             std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
         if (ms >= short_ms) continue;
-        samples[s].in_a_graph = std::max(static_cast<int>(std::ceil(graph_ms / ms)), sets);
+        samples[s].in_a_graph = static_cast<int>(std::ceil(graph_ms / ms / sets)) * sets;
         graphs[s] = std::make_unique<Graph>(launches[s], samples[s].in_a_graph, stream.stream);
     }
 
     const auto take = [&](std::size_t s) {
-        // A graph goes through all sets from 0 on: the last one was used longest ago, or is the only one.
+        // A graph goes through all sets from 0 to the last, which may then be in the cache for what is not timed.
         const auto input = [&] { return graphs[s] ? static_cast<std::size_t>(samples[s].in_a_graph - 1) : next++; };
         if (warm[s] < hidden_ms) launches[s](input(), stream.stream);
         const double ms = milliseconds(stream.stream, [&] {
@@ -217,12 +217,12 @@ std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, con
                                     const TimingOptions& options) {
     std::size_t scratch_bytes = 0;
     for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(inputs.shape));
-    const DeviceBuffer scratch(scratch_bytes);
+    DeviceBuffer scratch(scratch_bytes);
     InputSets sets(inputs, inputs.shape);
     std::vector<TimedStage> timed;
     std::vector<Launch> launches;
     for (const Stage* stage : stages) {
-        timed.push_back(first_launch(*stage, sets, scratch.data(), inputs.shape.q_elements()));
+        timed.push_back(first_launch(*stage, sets, scratch, inputs.shape.q_elements()));
         launches.push_back([stage, &sets, &scratch](std::size_t i, cudaStream_t stream) {
             stage->launch(sets.args(i, scratch.data(), stream));
         });

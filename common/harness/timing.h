@@ -71,8 +71,9 @@ struct TimedStage {
     Outputs outputs;  // of its first launch, into poisoned memory
 };
 
-/// Launches a stage once, on set 0, waits, and brings back as many elements of O as wanted. Throws what run() throws.
-TimedStage first_launch(const Stage& stage, InputSets& sets, void* scratch, std::size_t elements);
+/// Launches a stage once, on set 0, its scratch full of NaN, waits, and brings back as many elements of O as wanted.
+/// Throws what run() throws.
+TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, std::size_t elements);
 
 /// Puts its i-th launch on a stream: on other inputs than the launch before.
 using Launch = std::function<void(std::size_t i, cudaStream_t stream)>;
@@ -92,7 +93,7 @@ struct Samples {
 /// Takes the time of each: one launch to warm up, then rounds in which each takes its turn, in random order, so that a
 /// card that slows down slows all of them. Slow ones leave after fewer rounds. Before a launch that takes less than a
 /// millisecond goes one that is not timed, so that the GPU is busy when what is timed arrives. Launches shorter than
-/// 50 us are timed as a CUDA graph of several, at least `sets`: how many launches have different inputs.
+/// 50 us are timed as a CUDA graph of several, a multiple of `sets`: so many launches have different inputs.
 std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, const TimingOptions& options = {});
 
 /// Times each stage on the same inputs, which change from launch to launch so that none finds its own in the L2 cache.
