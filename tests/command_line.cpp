@@ -147,7 +147,7 @@ TEST_CASE("bench without a GPU: counts, and says so; what is wrong with the ques
     CHECK(!result.says("02-shared-memory-tiling"));
     const auto results = nlohmann::json::parse(read_file(json));
     fs::remove(json);
-    REQUIRE(results.at("rows").size() == 5);  // 00, 01, 03; causal 03
+    REQUIRE(results.at("rows").size() == 4);  // 00, 01, 03; causal 03
     CHECK(results.at("rows").at(0).at("stage") == "00-standard-attention");
     CHECK(results.at("rows").at(1).at("origin") == "solution");
     CHECK(results.at("rows").at(1).at("counts").at("total").at("exponentials") == 64 * 64 + 2 * 2 * 64);
@@ -165,8 +165,9 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
     CHECK(starter.status == 1);
     CHECK(starter.says("01-minimal-flash (yours) is wrong, not counted: B 1 H 1 N 64 d 32 f32: error"));
     const auto origins = [&] {
+        const auto results = nlohmann::json::parse(read_file(json));
         std::vector<std::string> all;
-        for (const auto& row : nlohmann::json::parse(read_file(json)).at("rows")) all.push_back(row.at("origin"));
+        for (const auto& row : results.at("rows")) all.push_back(row.at("origin"));
         return all;
     };
     CHECK(origins() == std::vector<std::string>{"solution", "solution"});  // of 00 and 01
