@@ -20,8 +20,8 @@ struct Event {
 };
 
 struct Stream {
-    cudaStream_t stream = nullptr;  // not the default one, which cannot be captured
-    Stream() { check_cuda(cudaStreamCreate(&stream), "stream"); }
+    cudaStream_t stream = nullptr;  // not the default one, which cannot be captured, nor one that waits for it
+    Stream() { check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream"); }
     ~Stream() { cudaStreamDestroy(stream); }
     Stream(const Stream&) = delete;
 };
