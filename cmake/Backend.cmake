@@ -3,6 +3,8 @@
 #   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
 #                                                  checks. UNFINISHED code may leave variables and functions unused;
 #                                                  the C++ compiler optimises it less.
+#       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
+#                                                  as much unused, and is optimised as a solution is.
 
 include(Architectures)
 
@@ -14,12 +16,18 @@ target_compile_options(flashladder_options INTERFACE
 
 # Options of kernels are those of a library, so that they come after -Wall.
 add_library(kernel_options INTERFACE)
+add_library(unused_options INTERFACE)
+target_compile_options(unused_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
+add_library(beside_solution_options INTERFACE)
+target_link_libraries(beside_solution_options INTERFACE unused_options)
+target_compile_options(beside_solution_options INTERFACE "SHELL:-include ${CMAKE_SOURCE_DIR}/common/harness/mine.h")
 # Unfinished code is compiled often, mutants by the hundred, and nothing of it is timed or counted: -O1 takes a third of
 # the time of -O3.
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
-target_compile_options(unfinished_options INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wno-unused;-Wno-unused-parameter;-O1>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
+target_link_libraries(unfinished_options INTERFACE unused_options)
+target_compile_options(unfinished_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
@@ -67,9 +75,10 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
 endif()
 
 function(add_kernels target file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED" "" "")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;BESIDE_SOLUTION" "" "")
   add_library(${target} OBJECT ${file})
-  target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>)
+  target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>
+                        $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})

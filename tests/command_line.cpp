@@ -72,6 +72,16 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"profile 02 --n 64 --json /dev/null/file", "/dev/null"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
+        {"bench 99", "there is no chapter 99"},
+        {"bench --d 80", "head_dim 80 is supported by no rung (only 32, 64, 96, 128, 256)"},
+        {"bench 01 --causal", "01-minimal-flash: causal is not supported"},
+        {"bench --heads 6 --kv-heads 4", "heads 6 is not a multiple of kv-heads 4"},
+        {"bench --n 0", "--n is 0"},
+        {"bench --batch=-1", "--batch is -1"},
+        {"bench --dtype fp8", "dtype 'fp8' is not f32, bf16 or f16"},
+        {"bench 04 --dtype f32", "04-tensor-cores: dtype f32 is not supported"},
+        {"bench 00 --json /proc/nothing/results.json", "/proc/nothing/results.json cannot be written"},
+        {"bench --mine", "--mine takes one rung, not 0"},
         {"diff 99", "there is no chapter 99"},
         {"count --check /nonexistent/file", "/nonexistent/file"},
         {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
@@ -124,6 +134,59 @@ TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launch
     REQUIRE(launches.size() == 3);
     CHECK(launches.at(1).at("kernel") == "softmax");
     CHECK(launches.at(1).at("work").at("exponentials") == 32 * 32);
+}
+
+TEST_CASE("bench without a GPU: counts, and says so; what is wrong with the question before any work") {
+    const Project project;
+    const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    const Result result = project.ladder("bench 01 3 --d 64 --n 64 --heads 4 --json " + json);
+    CHECK(result.status == 0);
+    CHECK(result.says("Counts, not times, because there is no GPU"));
+    CHECK(result.says("B 1 H 1 N 64 d 64\n"));
+    CHECK(result.says("B 1 H 1 N 64 d 64 causal\n"));  // only 03 can
+    CHECK(!result.says("02-shared-memory-tiling"));
+    const auto results = nlohmann::json::parse(read_file(json));
+    fs::remove(json);
+    REQUIRE(results.at("rows").size() == 4);  // 00, 01, 03; causal 03
+    CHECK(results.at("rows").at(0).at("stage") == "00-standard-attention");
+    CHECK(results.at("rows").at(1).at("origin") == "solution");
+    CHECK(results.at("rows").at(1).at("counts").at("total").at("exponentials") == 64 * 64 + 2 * 2 * 64);
+    for (const char* key : {"gpu", "commit", "date"}) CHECK(results.contains(key));
+
+    for (const char* wrong : {"bench 99", "bench --d 80", "bench --n 0", "bench 00 --json /proc/nothing/results.json"})
+        CHECK(project.ladder(wrong).one_line());
+}
+
+TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not counted, and it is said") {
+    const Project project;
+    const std::string question = "bench 1 --d 32 --n 64 --mine --json ",
+                      json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    const Result starter = project.ladder(question + json);
+    CHECK(starter.status == 1);
+    CHECK(starter.says("01-minimal-flash (yours) is wrong, not counted: B 1 H 1 N 64 d 32 f32: error"));
+    const auto origins = [&] {
+        const auto results = nlohmann::json::parse(read_file(json));
+        std::vector<std::string> all;
+        for (const auto& row : results.at("rows")) all.push_back(row.at("origin"));
+        return all;
+    };
+    CHECK(origins() == std::vector<std::string>{"solution", "solution"});  // of 00 and 01
+
+    CHECK(project.ladder("solve 01").status == 0);
+    const Result solved = project.ladder(question + json);
+    CHECK_MESSAGE(solved.status == 0, solved.output);
+    CHECK(solved.says("01-minimal-flash (yours)"));
+    CHECK(origins() == std::vector<std::string>{"solution", "solution", "chapter"});
+    const auto rows = nlohmann::json::parse(read_file(json)).at("rows");
+    CHECK(rows.at(1).at("counts") == rows.at(2).at("counts"));  // built alike
+    fs::remove(json);
+
+    write_file(project.chapter(1), replace_once(project.solution(), "const Registration", "// const Registration"));
+    CHECK(project.ladder("bench 1 --d 32 --n 64 --mine").says("chapters/01-minimal-flash/attention.cu registers no stage"));
+    write_file(project.chapter(1), "this is no C++\n");
+    const Result broken = project.ladder("bench 1 --d 32 --n 64 --mine");
+    CHECK(broken.status == 1);
+    CHECK(broken.says("chapters/01-minimal-flash/attention.cu does not compile:"));
 }
 
 TEST_CASE("diff: from the rung below, without exercise markers") {

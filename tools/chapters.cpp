@@ -61,6 +61,11 @@ bool build(const std::string& target, const std::string& file) {
     return false;
 }
 
+void check_is_there(const Chapter& chapter, const std::string& file) {
+    if (!fs::exists(in_project(file)))
+        throw std::invalid_argument(fmt::format("{} is missing (./ladder reset {} makes it)", file, chapter.number()));
+}
+
 struct Outcome {
     int status = 0;
     nlohmann::json cases = nlohmann::json::array();
@@ -184,8 +189,7 @@ int list_chapters() {
 int test_chapter(const Chapter& chapter, const TestOptions& options) {
     const std::string target = (options.solution ? "rung-" : "chapter-") + chapter.number();
     const std::string file = options.solution ? chapter.solution() : chapter.file();
-    if (!fs::exists(in_project(file)))
-        throw std::invalid_argument(fmt::format("{} is missing (./ladder reset {} makes it)", file, chapter.number()));
+    check_is_there(chapter, file);
     if (!build(target, file)) return 1;
     fmt::print("{}\n", file);
     // The exercises first: while one is open, the rest cannot pass and only takes time.
@@ -205,6 +209,21 @@ int test_chapter(const Chapter& chapter, const TestOptions& options) {
     }
     fmt::print("\nall green\n");
     return 0;
+}
+
+int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arguments) {
+    constexpr const char* within = "LADDER_WITH_CHAPTER";
+    if (std::getenv(within))
+        throw std::runtime_error(fmt::format("{} registers no stage: its last lines should", chapter.file()));
+    check_is_there(chapter, chapter.file());
+    const std::string target = "mine-" + chapter.number();
+    if (!build(target, chapter.file())) return 1;
+    std::string command = fmt::format("{}=1 timeout {} {}", within, time_limit_seconds,
+                                      quoted((build_folder() / "bin" / target).string()));
+    for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));
+    const int status = exit_status(std::system(command.c_str()));
+    if (status == timed_out) fmt::print("gave up after {} s: a loop that never ends?\n", time_limit_seconds);
+    return status;
 }
 
 int show_hint(const std::string& exercise) {

@@ -36,6 +36,10 @@ int show_hint(const std::string& exercise);  // "1.2"
 int solve_chapter(const Chapter& chapter);   // the solution becomes the learner's file
 int reset_chapter(const Chapter& chapter);   // the starter becomes the learner's file
 
+/// Builds this program with the learner's kernel beside the solutions and runs it with these arguments. Returns its exit
+/// status; 1 if the kernel does not compile.
+int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arguments);
+
 /// The starter of a chapter, as it should be committed.
 std::string starter_of(const Chapter& chapter);
 

@@ -115,16 +115,11 @@ std::string source_line(const std::string& place) {
     return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
-Table counts_table() {
-    return Table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
-                  "exp a score", "divisions a score"});
-}
-
 std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& shape, const StageCounts& counts) {
     const Work total = counts.work.total();
     const auto global = total.all_global();
     const auto shared = total.all_shared();
-    const double scores = double(shape.n_q) * shape.n_k;
+    const double scores = double(shape.batch) * shape.heads * shape.n_q * shape.n_k;
     return {stage.name(),
             to_string(shape.dtype),
             fmt::format("{}", shape.head_dim),
@@ -134,6 +129,7 @@ std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& 
             percent(global.coalescing()),
             fmt::format("{}", shared.wavefronts),
             percent(conflict_share(shared)),
+            total.matrix_flops == 0 ? "" : fmt::format("{:.1f} M", double(total.matrix_flops) / 1e6),
             quotient(double(total.exponentials), scores),
             quotient(double(total.divisions), scores)};
 }
@@ -226,6 +222,16 @@ void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
 }
 
 }  // namespace
+
+Table counts_table() {
+    return Table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
+                  "matrix FLOP", "exp a score", "divisions a score"});
+}
+
+CountedRow count_for_table(const Stage& stage, const Inputs& inputs) {
+    const StageCounts counts = count_stage(stage, inputs);
+    return {counts_cells(stage, inputs.shape, counts), row_of(stage, {inputs.shape}, counts), counts.outputs};
+}
 
 void print_counted_work(nlohmann::json& results) {
     Table table = counts_table();

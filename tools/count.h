@@ -8,6 +8,13 @@
 #include "chapters.h"
 #include "problem.h"
 
+#ifndef FLASHLADDER_GPU
+#include <nlohmann/json.hpp>
+
+#include "harness/run.h"
+#include "table.h"
+#endif
+
 namespace flashladder {
 
 struct CountOptions {
@@ -20,6 +27,17 @@ int count_rungs(const CountOptions& options);
 
 /// The table of it for a small problem, and a row of each rung in `results`. Nothing on a GPU.
 void print_counted_work(nlohmann::json& results);
+
+#ifndef FLASHLADDER_GPU
+/// An empty table of counted work, and what there is to know of one stage on one problem.
+Table counts_table();
+struct CountedRow {
+    std::vector<std::string> cells;  // of that table
+    nlohmann::json json;             // a row of a result file
+    Outputs outputs;
+};
+CountedRow count_for_table(const Stage& stage, const Inputs& inputs);
+#endif
 
 struct ProfileOptions {
     AttentionShape shape;

@@ -16,17 +16,29 @@ std::string read_file(const std::string& path) {
     return text.str();
 }
 
-void write_file(const std::string& path, std::string_view text) {
-    namespace fs = std::filesystem;
-    if (fs::exists(path) && read_file(path) == text) return;
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Writes the text beside the file, and says under which name.
+std::string write_beside(const std::string& path, std::string_view text) {
     std::error_code ignored;
     fs::create_directories(fs::path(path).parent_path(), ignored);
     const std::string fresh = path + ".new";
     std::ofstream file(fresh, std::ios::binary);
     file << text;
     file.close();
-    if (!file) throw std::runtime_error(fmt::format("{} cannot be written", path));
-    fs::rename(fresh, path);
+    if (!file || fs::is_directory(path)) throw std::runtime_error(fmt::format("{} cannot be written", path));
+    return fresh;
 }
+
+}  // namespace
+
+void write_file(const std::string& path, std::string_view text) {
+    if (fs::is_regular_file(path) && read_file(path) == text) return;
+    fs::rename(write_beside(path, text), path);
+}
+
+void check_can_be_written(const std::string& path) { fs::remove(write_beside(path, "")); }
 
 }  // namespace flashladder

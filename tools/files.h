@@ -13,4 +13,7 @@ std::string read_file(const std::string& path);
 /// already. Makes missing folders. Throws std::runtime_error, naming the file.
 void write_file(const std::string& path, std::string_view text);
 
+/// Throws std::runtime_error, as write_file() would, if it could not write this file. Changes nothing but missing folders.
+void check_can_be_written(const std::string& path);
+
 }  // namespace flashladder

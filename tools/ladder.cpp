@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 
+#include "bench.h"
 #include "chapters.h"
 #include "count.h"
 #include "diff.h"
@@ -84,6 +85,20 @@ int main(int argc, char** argv) {
     launch_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     add_shape(launch_verb);
     launch_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
+    BenchOptions bench_options;
+    auto* bench_verb = app.add_subcommand(
+        "bench", "time rungs beside each other (./ladder bench 11 13 --d 128); without a GPU, their counted work");
+    bench_verb->add_option("rungs", bench_options.rungs, "01, or 01-minimal-flash; without any: all");
+    bench_verb->add_option("--d", bench_options.head_dim, "the head dimension; without it 64 and 128");
+    bench_verb->add_option("--n", bench_options.n, "N, of queries and keys; without it 1024 and 4096");
+    bench_verb->add_flag("--causal", bench_options.causal, "causal alone; without it both");
+    bench_verb->add_option("--heads", bench_options.heads, "H; without it 2048 / d");
+    bench_verb->add_option("--kv-heads", bench_options.kv_heads, "fewer than heads: grouped queries");
+    bench_verb->add_option("--batch", bench_options.batch, "B; without it 16384 / N");
+    bench_verb->add_option("--dtype", bench_options.dtype, "f32, bf16 or f16; without it each rung's own");
+    bench_verb->add_option("--json", bench_options.json, "write the results to this file");
+    bench_verb->add_flag("--mine", bench_options.mine, "your chapter beside the solution, of one rung");
+    bench_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     auto* count_verb = app.add_subcommand("count", "the counted work of every rung, for docs/results/counts.json");
     count_verb->add_option("--json", count.json, "write the counts to this file");
     count_verb->add_option("--check", count.check, "fail if this file is not what is counted now");
@@ -92,7 +107,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
 
     try {
-        run.seed = test.seed = chosen_seed(seed);
+        run.seed = test.seed = bench_options.seed = chosen_seed(seed);
         run.timing = !no_timing;
         if (*list_verb) return list_chapters();
         if (*test_verb) return test_chapter(find_chapter(chapter), test);
@@ -108,6 +123,7 @@ int main(int argc, char** argv) {
             profile.shape = shape;
             return profile_rung(find_chapter(chapter), profile);
         }
+        if (*bench_verb) return bench(bench_options, {argv + 1, argv + argc});
         if (*count_verb) return count_rungs(count);
         if (*docs_verb) return check ? check_docs() : write_docs();
         return run_ladder(run);

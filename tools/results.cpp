@@ -2,12 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "harness/inputs.h"
 #include "launch.h"
@@ -26,8 +29,40 @@ std::string commit() {
     return hash.empty() ? "unknown" : hash + (changed ? "-dirty" : "");
 }
 
-std::string smi(const std::string& field) {
-    return first_line_of(fmt::format("nvidia-smi --query-gpu={} --format=csv,noheader", field));
+/// What nvidia-smi says of these fields; each "unknown" if it is not there or does not know one of them.
+std::vector<std::string> smi(const std::vector<std::string>& fields) {
+    const std::string line = first_line_of(
+        fmt::format("nvidia-smi --query-gpu={} --format=csv,noheader", fmt::join(fields, ",")));
+    std::vector<std::string> values;
+    const std::string comma = ", ";
+    for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + comma.size()) {
+        end = line.find(comma, begin);
+        values.push_back(line.substr(begin, end - begin));
+    }
+    if (line.empty() || values.size() != fields.size()) values.assign(fields.size(), "unknown");
+    return values;
+}
+
+/// Names of the bits of nvidia-smi's reasons for a lower clock; {"unknown"} if it does not tell them.
+std::vector<std::string> slowed_by() {
+    for (const char* field : {"clocks_event_reasons.active", "clocks_throttle_reasons.active"}) {  // the older name
+        const std::string bits = smi({field}).front();
+        if (!bits.starts_with("0x")) continue;
+        const unsigned long long active = std::stoull(bits, nullptr, 16);
+        std::vector<std::string> names;
+        for (const auto& [bit, name] : std::initializer_list<std::pair<unsigned long long, const char*>>{
+                 {0x2, "application clocks"},
+                 {0x4, "power cap"},
+                 {0x8, "hardware slowdown"},
+                 {0x10, "sync boost"},
+                 {0x20, "temperature (software)"},
+                 {0x40, "temperature (hardware)"},
+                 {0x80, "power brake"},
+                 {0x100, "display clocks"}})
+            if (active & bit) names.emplace_back(name);
+        return names;
+    }
+    return {"unknown"};
 }
 
 }  // namespace
@@ -55,13 +90,15 @@ nlohmann::json new_results() {
     return results;
 }
 
+nlohmann::json gpu_state() {
+    const auto values = smi({"clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit"});
+    return {{"sm", values[0]},    {"sm_max", values[1]},      {"memory", values[2]},
+            {"power", values[3]}, {"power_limit", values[4]}, {"slowed_by", slowed_by()}};
+}
+
 void note_gpu_state(nlohmann::json& results) {
-    results["driver"] = smi("driver_version");
-    results["clocks"] = {{"sm", smi("clocks.sm")},
-                         {"sm_max", smi("clocks.max.sm")},
-                         {"memory", smi("clocks.mem")},
-                         {"power", smi("power.draw")},
-                         {"power_limit", smi("power.limit")}};
+    results["clocks"] = gpu_state();
+    results["driver"] = smi({"driver_version"}).front();
 }
 
 nlohmann::json to_json(const AttentionShape& s) {
@@ -80,6 +117,8 @@ nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Com
                           {"scratch_bytes", stage.scratch_bytes(s)}};
     if (timed) {
         row["ms"] = timed->timing.ms;
+        row["ms_q1"] = timed->timing.ms_q1;
+        row["ms_q3"] = timed->timing.ms_q3;
         row["ms_min"] = timed->timing.ms_min;
         row["ms_max"] = timed->timing.ms_max;
         row["samples"] = timed->timing.samples;

@@ -13,7 +13,10 @@ namespace flashladder {
 /// LADDER_COMMIT, if it is set, is believed instead.
 nlohmann::json new_results();
 
-/// Adds driver and clocks as nvidia-smi tells them. To be called right after the last timed kernel.
+/// Clocks, power, and what slows the card, as nvidia-smi tells them now; "unknown" where it does not.
+nlohmann::json gpu_state();
+
+/// Adds the driver and gpu_state() as "clocks". To be called right after the last timed kernel.
 void note_gpu_state(nlohmann::json& results);
 
 nlohmann::json to_json(const AttentionShape& shape);

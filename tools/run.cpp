@@ -1,7 +1,6 @@
 #include "run.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include "harness/inputs.h"
 #include "harness/run.h"
 #include "launch.h"
+#include "progress.h"
 #include "results.h"
 #include "table.h"
 
@@ -21,11 +21,6 @@
 
 namespace flashladder {
 namespace {
-
-/// One line on a terminal that the next one replaces; nothing in a log.
-void progress(const std::string& text) {
-    if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{}", text);
-}
 
 std::string seconds_since(std::chrono::steady_clock::time_point start) {
     return fmt::format("{:.2f} s", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

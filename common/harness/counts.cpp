@@ -45,6 +45,7 @@ StageCounts count_stage(const Stage& stage, const Inputs& inputs, bool wants_lse
     const DeviceBuffer* given[] = {&problem.Q, &problem.K, &problem.V, &problem.O, &problem.lse};
     counts.peak_scratch_bytes = counts.work.peak_memory_bytes - before;
     for (const DeviceBuffer* buffer : given) counts.peak_scratch_bytes -= buffer->bytes();
+    counts.outputs = problem.outputs();
     return counts;
 }
 

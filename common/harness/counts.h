@@ -19,6 +19,7 @@ struct StageCounts {
     emulator::CountedWork work;                 // of the stage's launches alone
     std::map<std::string, TensorWork> tensors;  // Q, K, V, O, lse, scratch; "other" for what the stage has allocated
     std::size_t peak_scratch_bytes = 0;         // device memory at most, beyond inputs and outputs
+    Outputs outputs;                            // what it computed meanwhile
 
     std::uint64_t requested_bytes() const { return work.total().all_global().requested_bytes; }
     std::uint64_t distinct_bytes() const;  // read and written, each launch for itself

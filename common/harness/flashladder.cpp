@@ -29,12 +29,6 @@ std::string text(const char* value, const char* name) {
     return value;
 }
 
-DType parse_dtype(const std::string& name) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-        if (name == to_string(dtype)) return dtype;
-    throw std::invalid_argument("dtype '" + name + "' is not f32, bf16 or f16");
-}
-
 AttentionShape shape_of(const FlashLadderForward& p) {
     return {p.batch, p.heads, p.kv_heads, p.n_q, p.n_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
 }

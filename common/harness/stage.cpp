@@ -18,6 +18,11 @@ std::vector<Stage>& registry(bool of_variants) {
     return of_variants ? variants : stages;
 }
 
+std::vector<Stage>& registry_of_mine() {
+    static std::vector<Stage> mine;
+    return mine;
+}
+
 #ifdef FLASHLADDER_GPU
 /// Of the current device: 86 for 8.6.
 int compute_capability() {
@@ -179,6 +184,18 @@ Registration::Registration(Stage stage) {
     auto& all = registry(!stage.supports.variant.empty());
     const auto after = [&](const Stage& s) { return s.supports.stage > stage.supports.stage; };
     all.insert(std::find_if(all.begin(), all.end(), after), std::move(stage));
+}
+
+std::span<const Stage> mine() { return registry_of_mine(); }
+
+MineRegistration::MineRegistration(Stage stage) {
+    if (stage.supports.variant.empty()) registry_of_mine().push_back(std::move(stage));
+}
+
+DType parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        if (name == to_string(dtype)) return dtype;
+    throw std::invalid_argument("dtype '" + name + "' is not f32, bf16 or f16");
 }
 
 const char* to_string(DType dtype) {

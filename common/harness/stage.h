@@ -67,7 +67,16 @@ struct Registration {
     Registration(Stage stage);
 };
 
+/// A learner's kernel in a program that has the solution too (`ladder bench NN --mine`): harness/mine.h makes it register
+/// itself here, and it is among none of the above.
+struct MineRegistration {
+    MineRegistration(Stage stage);
+};
+std::span<const Stage> mine();
+
 const char* to_string(DType dtype);
+/// Throws std::invalid_argument with one line that names what is not a dtype.
+DType parse_dtype(const std::string& name);
 std::size_t bytes_per_element(DType dtype);
 /// "B 4 H 16 N 4096 d 64 causal f32"
 std::string to_string(const AttentionShape& shape);

@@ -1,7 +1,10 @@
 #include "harness/timing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "harness/inputs.h"
 #include "launch.h"
@@ -16,23 +19,75 @@ struct Event {
     Event(const Event&) = delete;
 };
 
-double milliseconds(const std::function<void()>& work) {
+struct Stream {
+    cudaStream_t stream = nullptr;  // not the default one, which cannot be captured, nor one that waits for it
+    Stream() { check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream"); }
+    ~Stream() { cudaStreamDestroy(stream); }
+    Stream(const Stream&) = delete;
+};
+
+double milliseconds(cudaStream_t stream, const std::function<void()>& work) {
     const Event start, end;
-    check_cuda(cudaEventRecord(start.event, nullptr), "event");
+    check_cuda(cudaEventRecord(start.event, stream), "event");
     work();
-    check_cuda(cudaEventRecord(end.event, nullptr), "event");
+    check_cuda(cudaEventRecord(end.event, stream), "event");
     check_cuda(cudaEventSynchronize(end.event), "timed kernel");
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, start.event, end.event), "event");
     return ms;
 }
 
-/// So many copies of the inputs that, by the time one is used again, the L2 cache has seen twice its size of others.
-std::size_t copies_past_l2(const AttentionShape& shape) {
-    cudaDeviceProp device;
-    check_cuda(cudaGetDeviceProperties(&device, 0), "device");
-    const std::size_t bytes = (2 * shape.q_elements() + 2 * shape.kv_elements()) * bytes_per_element(shape.dtype);
-    return std::clamp<std::size_t>((2 * static_cast<std::size_t>(device.l2CacheSize) + bytes - 1) / bytes, 1, 64);
+constexpr double short_ms = 0.05;   // from here on down, launches are put into a graph
+constexpr double graph_ms = 0.5;    // that takes so long
+constexpr double hidden_ms = 1;     // what launching takes is nothing beside this
+
+#ifdef FLASHLADDER_GPU
+/// Launches 0 to n - 1 in a row, recorded once.
+class Graph {
+public:
+    Graph(const Launch& launch, int n, cudaStream_t stream) {
+        check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capturing launches");
+        cudaGraph_t graph = nullptr;
+        try {
+            for (int i = 0; i < n; ++i) launch(static_cast<std::size_t>(i), stream);
+        } catch (...) {
+            cudaStreamEndCapture(stream, &graph);
+            if (graph) cudaGraphDestroy(graph);
+            throw;
+        }
+        check_cuda(cudaStreamEndCapture(stream, &graph), "capturing launches");
+        const cudaError_t error = cudaGraphInstantiate(&executable_, graph, 0);
+        cudaGraphDestroy(graph);
+        check_cuda(error, "graph of launches");
+    }
+    ~Graph() { cudaGraphExecDestroy(executable_); }
+    Graph(const Graph&) = delete;
+    void launch(cudaStream_t stream) const { check_cuda(cudaGraphLaunch(executable_, stream), "graph of launches"); }
+
+private:
+    cudaGraphExec_t executable_ = nullptr;
+};
+#else
+/// The emulator launches them one by one.
+class Graph {
+public:
+    Graph(const Launch& launch, int n, cudaStream_t) : launch_(launch), n_(n) {}
+    void launch(cudaStream_t stream) const {
+        for (int i = 0; i < n_; ++i) launch_(static_cast<std::size_t>(i), stream);
+    }
+
+private:
+    Launch launch_;
+    int n_;
+};
+#endif
+
+std::size_t bytes_of_a_set(const AttentionShape& shape) {
+    return (2 * shape.q_elements() + 2 * shape.kv_elements()) * bytes_per_element(shape.dtype);
+}
+
+int sets_on_this_gpu(const AttentionShape& shape) {
+    return sets_past_l2(bytes_of_a_set(shape), static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize)));
 }
 
 Resources resources_of_last_launch() {
@@ -52,46 +107,129 @@ Resources resources_of_last_launch() {
 
 }  // namespace
 
-std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Inputs& inputs,
-                                    const TimingOptions& options) {
-    const AttentionShape& shape = inputs.shape;
-    std::size_t scratch_bytes = 0;
-    for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(shape));
-    const DeviceBuffer scratch(scratch_bytes);
-    Stage without_scratch = *stages.front();
-    without_scratch.scratch_bytes = [](const AttentionShape&) { return std::size_t(0); };
-    std::vector<std::unique_ptr<DeviceProblem>> problems;
-    for (std::size_t i = 0; i < copies_past_l2(shape); ++i)
-        problems.push_back(std::make_unique<DeviceProblem>(without_scratch, inputs, false));
+double quantile(std::vector<double> values, double part) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    const double place = part * double(values.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (place - double(below)) * (values[above] - values[below]);
+}
 
-    const auto time_once = [&](const Stage& stage, std::size_t problem) {
-        ForwardArgs args = problems[problem % problems.size()]->args();
-        args.scratch = scratch.data();
-        return milliseconds([&] { stage.launch(args); });
+Timing timing_of(const std::vector<double>& ms) {
+    return {quantile(ms, 0.5), quantile(ms, 0.25), quantile(ms, 0.75),
+            quantile(ms, 0),   quantile(ms, 1),    static_cast<int>(ms.size())};
+}
+
+double speed_ratio(const std::vector<double>& ms, const std::vector<double>& other_ms) {
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < std::min(ms.size(), other_ms.size()); ++round)
+        ratios.push_back(other_ms[round] / ms[round]);
+    return quantile(ratios, 0.5);
+}
+
+int sets_past_l2(std::size_t bytes_of_a_set, std::size_t l2_bytes) {
+    return static_cast<int>(std::clamp<std::size_t>((2 * l2_bytes + bytes_of_a_set - 1) / bytes_of_a_set, 2, 256));
+}
+
+std::size_t InputSets::bytes(const AttentionShape& shape) {
+    return bytes_of_a_set(shape) * static_cast<std::size_t>(sets_on_this_gpu(shape));
+}
+
+void repeat_start(const DeviceBuffer& buffer, std::size_t bytes) {
+    const auto start = static_cast<char*>(buffer.data());
+    for (std::size_t done = bytes; done < buffer.bytes(); done *= 2)  // what is there already, behind itself
+        check_cuda(cudaMemcpy(start + done, start, std::min(done, buffer.bytes() - done), cudaMemcpyDeviceToDevice),
+                   "repeating inputs");
+}
+
+InputSets::InputSets(const Inputs& inputs, const AttentionShape& shape)
+    : shape_(shape),
+      scale_(inputs.scale),
+      count_(sets_on_this_gpu(shape)),
+      Q_(count_ * shape.q_elements() * bytes_per_element(shape.dtype)),
+      K_(count_ * shape.kv_elements() * bytes_per_element(shape.dtype)),
+      V_(count_ * shape.kv_elements() * bytes_per_element(shape.dtype)),
+      O_(count_ * shape.q_elements() * bytes_per_element(shape.dtype)) {
+    for (const auto& [buffer, values] : {std::pair(&Q_, &inputs.Q), {&K_, &inputs.K}, {&V_, &inputs.V}}) {
+        buffer->upload(*values, shape.dtype);
+        repeat_start(*buffer, values->size() * bytes_per_element(shape.dtype));
+    }
+}
+
+ForwardArgs InputSets::args(std::size_t i, void* scratch, cudaStream_t stream) const {
+    const auto tensor = [&](const DeviceBuffer& buffer, std::size_t elements) {
+        return static_cast<char*>(buffer.data()) +
+               i % static_cast<std::size_t>(count_) * elements * bytes_per_element(shape_.dtype);
     };
-    std::vector<TimedStage> results;
-    std::vector<std::vector<double>> samples(stages.size());
+    return {shape_,  tensor(Q_, shape_.q_elements()), tensor(K_, shape_.kv_elements()), tensor(V_, shape_.kv_elements()),
+            tensor(O_, shape_.q_elements()), nullptr, scale_,  scratch, stream};
+}
+
+TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, std::size_t elements) {
+    sets.poison(), scratch.fill(0xFF);
+    stage.launch(sets.args(0, scratch.data(), nullptr));
+    check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    return {{}, resources_of_last_launch(), {sets.output(elements), {}}};
+}
+
+std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, const TimingOptions& options) {
+    const Stream stream;
+    std::vector<Samples> samples(launches.size());
+    std::vector<std::unique_ptr<Graph>> graphs(launches.size());
+    std::vector<double> warm;
     std::vector<int> wanted;
-    for (const Stage* stage : stages) {  // warm-up; its last launch says how many the time allows
-        problems[0]->O.fill(0xFF);
-        double ms = time_once(*stage, 0);
-        results.push_back(
-            {{}, resources_of_last_launch(), {problems[0]->O.download(shape.q_elements(), shape.dtype), {}}});
-        if (ms < 1000) ms = time_once(*stage, 1);
+    std::size_t next = 0;  // inputs
+    for (std::size_t s = 0; s < launches.size(); ++s) {
+        const double ms = std::max(1e-3, milliseconds(stream.stream, [&] { launches[s](next++, stream.stream); }));
+        warm.push_back(ms);
         wanted.push_back(
             std::clamp(static_cast<int>(1000 * options.seconds / ms), options.min_samples, options.max_samples));
+        if (ms >= short_ms) continue;
+        samples[s].in_a_graph = static_cast<int>(std::ceil(graph_ms / ms / sets)) * sets;
+        graphs[s] = std::make_unique<Graph>(launches[s], samples[s].in_a_graph, stream.stream);
     }
-    std::size_t next = 0;
-    for (int round = 0; round < options.max_samples; ++round)
-        for (std::size_t s = 0; s < stages.size(); ++s)
-            if (round < wanted[s]) samples[s].push_back(time_once(*stages[s], next++));
 
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-        auto& ms = samples[s];
-        std::sort(ms.begin(), ms.end());
-        results[s].timing = {ms[ms.size() / 2], ms.front(), ms.back(), static_cast<int>(ms.size())};
+    const auto take = [&](std::size_t s) {
+        // A graph goes through all sets from 0 to the last, which may then be in the cache for what is not timed.
+        const auto input = [&] { return graphs[s] ? static_cast<std::size_t>(samples[s].in_a_graph - 1) : next++; };
+        if (warm[s] < hidden_ms) launches[s](input(), stream.stream);
+        const double ms = milliseconds(stream.stream, [&] {
+            if (graphs[s])
+                graphs[s]->launch(stream.stream);
+            else
+                launches[s](input(), stream.stream);
+        });
+        samples[s].ms.push_back(ms / samples[s].in_a_graph);
+    };
+    std::mt19937 random(1);
+    for (int round = 0; round < options.max_samples; ++round) {
+        std::vector<std::size_t> order(launches.size());
+        std::iota(order.begin(), order.end(), std::size_t(0));
+        std::shuffle(order.begin(), order.end(), random);
+        for (const std::size_t s : order)
+            if (round < wanted[s]) take(s);
     }
-    return results;
+    return samples;
+}
+
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Inputs& inputs,
+                                    const TimingOptions& options) {
+    std::size_t scratch_bytes = 0;
+    for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(inputs.shape));
+    DeviceBuffer scratch(scratch_bytes);
+    InputSets sets(inputs, inputs.shape);
+    std::vector<TimedStage> timed;
+    std::vector<Launch> launches;
+    for (const Stage* stage : stages) {
+        timed.push_back(first_launch(*stage, sets, scratch, inputs.shape.q_elements()));
+        launches.push_back([stage, &sets, &scratch](std::size_t i, cudaStream_t stream) {
+            stage->launch(sets.args(i, scratch.data(), stream));
+        });
+    }
+    const std::vector<Samples> samples = take_turns(launches, sets.count(), options);
+    for (std::size_t s = 0; s < timed.size(); ++s) timed[s].timing = timing_of(samples[s].ms);
+    return timed;
 }
 
 }  // namespace flashladder
