@@ -61,7 +61,11 @@ struct Attention {
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
         const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
+        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter has
+        // all keys loaded: right, and too much.
+        // STARTER const int end = p.N_k;
         const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
+        // END 14.3
         return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
     }
     __device__ static int steps(const Task& task) { return task.T_c; }
@@ -74,7 +78,11 @@ struct Attention {
         tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        // EXERCISE 14.2 Which rows of which head belong to step t? The starter begins with the first rows, and has as
+        // many heads as Q.
+        // STARTER tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
         tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        // END 14.2
     }
 
     // ---- compute
@@ -105,6 +113,17 @@ struct Attention {
     template <bool masked>
     __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
+        // EXERCISE 14.4 The starter does one thing after the other. What can begin before S is waited for, and what can
+        // be done before O is? The turn passes when all products of the step have begun.
+        // STARTER begin_scores(S, c);
+        // STARTER c.turns.pass();
+        // STARTER tile::wait<0>(S);
+        // STARTER c.first.give_back();
+        // STARTER tile::begin_multiply(s.O, s.P, c.second.take());
+        // STARTER tile::wait<0>(s.O, s.P);
+        // STARTER c.second.give_back();
+        // STARTER if (masked) hide(S, c, p, task, s.j);
+        // STARTER const bool raised = s.softmax.template update<false>(S, p.scale);
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, c.second.take());
         c.turns.pass();
@@ -114,6 +133,7 @@ struct Attention {
         const bool raised = s.softmax.template update<false>(S, p.scale);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
+        // END 14.4
         s.P = tile::to_operand<Element>(S);
         if (raised) tile::multiply_rows(s.O, s.softmax.factor);
     }
@@ -136,9 +156,15 @@ struct Attention {
         return {c.own().data + c.warp * OutputTile::elements};
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        // EXERCISE 14.1 The steps are done, but P of the last one has not met its V yet: take that from its ring, add
+        // P V to O, and give it back. The starter does not multiply.
+        // STARTER c.second.take();
+        // STARTER __syncwarp();  // no product keeps the lanes together
+        // STARTER c.second.give_back();
         tile::begin_multiply(s.O, s.P, c.second.take());
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
+        // END 14.1
         const auto lse = s.softmax.finish(s.O, p.scale);
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
