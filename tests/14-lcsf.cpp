@@ -371,7 +371,9 @@ TEST_CASE("a CUDA graph that has captured a launch gives the same bits, as often
         }
 }
 #else
-// Tasks of both heights, with idle consumers and without, blocks that a unit skips, and O that leaves under the next task.
+// Tasks of both heights, with idle consumers and without, blocks that a unit skips, and O that leaves under the next
+// task. Giving K_j back before S is waited for is no race: its slot is asked for behind the V that takes the slot of
+// V_j-1, and that is given back in the same step after the wait.
 TEST_CASE("has no races where blocks take several tasks") {
     for (const Configuration& config : configurations)
         for (const bool causal : {false, true}) {

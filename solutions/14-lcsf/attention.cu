@@ -1,12 +1,13 @@
 // Rung 14: load, compute, store, finish. What the last six rungs were is a template; what is left is attention.
 //
-// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles, rings,
-//           barriers, registers, turns, schedules and the store that goes on under the next task are common/lcsf/lcsf.h,
-//           for any kernel of this kind: gemm.cu beside this file is another one.
+// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
+//           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
+//           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
 // Saves     lines. The machine code is that of rung 13.
 // Costs     a template to learn. Which tiles are best for which shape, a table says (harness/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
-// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
+//           sm_90a
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +25,8 @@ namespace {
 
 constexpr int unit = 64;  // queries of a consumer
 
-/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they see.
+/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they
+/// see.
 template <class Element, bool causal, Configuration config>
 struct Attention {
     static constexpr int d = config.d, B_c = config.B_c, B_r = unit * config.consumers;
@@ -53,7 +55,7 @@ struct Attention {
         tile::Accumulator<16, d> O;
         tile::Operand<Element, 16, B_c> P;
         tile::LazySoftmax softmax;
-        int j;  // the key that the next step begins with: blocks go from the last to the first, as the last has the mask
+        int j;  // the key that the next step begins with: the last block, which has the mask, comes first
     };
 
     // ---- tasks
@@ -61,8 +63,8 @@ struct Attention {
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
         const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
-        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter has
-        // all keys loaded: right, and too much.
+        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter
+        // loads all keys: right, and too much.
         // STARTER const int end = p.N_k;
         const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
         // END 14.3
@@ -145,7 +147,8 @@ struct Attention {
     __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
         return task.i + c.number * unit + c.warp * 16;
     }
-    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task, int j) {
+    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task,
+                                                int j) {
         const int last_key = first_row(c, task) + p.N_k - p.N_q;
         if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
         if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
