@@ -79,12 +79,10 @@ TEST_CASE("EXERCISE 14.1: what the last step has left to do is done") {
 TEST_CASE("EXERCISE 14.2: step t has the V of its K") {
     std::uint64_t seed = test_seed();
     for (const Configuration& config : configurations) {
-        AttentionShape shape = shape_of(6, 40, 3 * config.B_c - 5, config.d);
-        for (const int kv_heads : {6, 2}) {
-            shape.batch = kv_heads == 6 ? 1 : 2, shape.kv_heads = kv_heads;
-            const std::string wrong = fault(stage_of(config), make_inputs(shape, Values::normal, seed++));
-            CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ": ", wrong);
-        }
+        AttentionShape shape = shape_of(4, 40, 3 * config.B_c - 5, config.d);
+        shape.batch = shape.kv_heads = 2;
+        const std::string wrong = fault(stage_of(config), make_inputs(shape, Values::normal, seed++));
+        CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ": ", wrong);
     }
 }
 
@@ -92,7 +90,7 @@ TEST_CASE("EXERCISE 14.3: a task has as many steps as there are blocks of keys t
     std::uint64_t seed = test_seed();
     for (const Configuration& config : configurations)
         for (const int more_keys : {0, 40, -100}) {
-            const int n_q = 2 * B_r_of(config) - 20;
+            const int n_q = B_r_of(config) + 44;
             const Inputs in = inputs(1, n_q, n_q + more_keys, config.d, true, seed++);
             INFO(stage_of(config).name(), ", d ", config.d, ", N_k - N_q ", more_keys);
             CHECK(fault(stage_of(config), in) == "");
@@ -178,7 +176,7 @@ TEST_CASE("each configuration agrees with the reference: odd lengths, causal or 
     std::uint64_t seed = test_seed();
     std::size_t turn = 0;
     for (const Configuration& config : configurations)
-        for (const auto& [n_q, n_k] : {std::pair(1, 1), {70, 257}, {257, 70}, {450, 130}, {131, 200}})
+        for (const auto& [n_q, n_k] : {std::pair(1, 1), {70, 257}, {257, 70}, {330, 130}})
             for (const bool causal : {false, true}) {
                 AttentionShape shape = shape_of(4, n_q, n_k, config.d);
                 shape.causal = causal, shape.kv_heads = turn % 3 == 0 ? 4 : turn % 3 == 1 ? 2 : 1;
@@ -325,9 +323,11 @@ TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold")
 TEST_CASE("the rings go on from task to task: tasks without a key, units without a query or a key, one step or many") {
     std::uint64_t seed = test_seed();
     for (const Configuration& config : configurations)
-        for (const auto& [n_q, n_k, causal] :
-             {std::tuple(40, 1, false), {B_r_of(config) + 70, 1, true}, {40, 5 * config.B_c - 5, false},
-              {2 * B_r_of(config) - 70, config.B_c + 1, true}, {B_r_of(config) + 1, 2 * config.B_c, false}}) {
+        for (const auto& [n_q, n_k, causal] : {std::tuple(40, 1, false),
+                                               {B_r_of(config) + 70, 1, true},
+                                               {40, 5 * config.B_c - 5, false},
+                                               {2 * B_r_of(config) - 70, config.B_c + 1, true},
+                                               {B_r_of(config) + 1, 2 * config.B_c, false}}) {
             const VirtualGpu gpu(1);
             const std::string wrong = fault(stage_of(config), inputs(3, n_q, n_k, config.d, causal, seed++));
             CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ", N_q ", n_q, ", N_k ", n_k, ": ",

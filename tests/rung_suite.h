@@ -38,8 +38,8 @@ Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t see
 Inputs inputs_with_scores(const AttentionShape& shape, const std::function<double(int key)>& score_log2,
                           std::uint64_t seed, double spread = 0.5);
 
-/// The scores of keys that a maximum which is not the largest has to stand, in base 2, by block of keys as it comes: from
-/// the last one to the first.
+/// The scores of keys that a maximum which is not the largest has to stand, in base 2, by block of keys as it comes:
+/// from the last one to the first.
 struct Scores {
     const char* name;
     std::function<double(int block, int key)> log2;  // key: within the block
@@ -72,12 +72,13 @@ emulator::Work work_of(const Stage& stage, const Inputs& inputs);
 std::string race(const Stage& stage, const Inputs& inputs);
 #endif
 
-/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has come
-/// makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for what.
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has
+/// come makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for
+/// what.
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layout::heads_first);
 
-/// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen` on;
-/// query `later` sees them.
+/// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen`
+/// on; query `later` sees them.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later);
 
 /// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.
