@@ -184,7 +184,8 @@ TEST_CASE("each configuration agrees with the reference: odd lengths, causal or 
                 const VirtualGpu gpu(int(1 + turn % 2));
                 const Inputs in = make_inputs(with_enough_rows(shape), Values::normal, seed++);
                 const std::string wrong = fault(stage_of(config), in, layout);
-                CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", ", to_string(layout), ": ", wrong);
+                CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", ", std::string(to_string(layout)), ": ",
+                              wrong);
             }
 }
 
