@@ -25,29 +25,6 @@ struct Sizes {
 constexpr Sizes of_64{64, 128, 64, 2, 2}, of_128{128, 192, 128, 3, 1};
 constexpr int stages = 2;
 
-const Stage& variant(const std::string& name) { return find_stage("11-persistent-grid/" + name); }
-
-/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
-struct VirtualGpu {
-#ifndef FLASHLADDER_GPU
-    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
-        emulator::settings().multiprocessors = multiprocessors;
-        emulator::settings().l2_bytes = l2_bytes;
-    }
-    ~VirtualGpu() { emulator::settings() = before; }
-    const emulator::Settings before = emulator::settings();
-#else
-    explicit VirtualGpu(int, std::size_t = 0) {}
-    ~VirtualGpu() {}
-#endif
-};
-
-Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
-    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
-    in.shape.causal = causal;
-    return in;
-}
-
 #ifndef FLASHLADDER_GPU
 /// The tasks of a problem in the order in which they are given away, each as its place in LSE: block of queries behind
 /// block, head behind head.
@@ -243,7 +220,7 @@ TEST_CASE("has no races where blocks take several tasks") {
             const VirtualGpu gpu(multiprocessors);
             const Stage& stage = *name ? variant(name) : stage_under_test();
             const Inputs in = inputs(4, size.B_r / 2 + 3, 2 * size.B_c + 5, size.d, true, test_seed());
-            const std::string report = emulator::find_race([&] { run(stage, in, true); });
+            const std::string report = race(stage, in);
             CHECK_MESSAGE(report.empty(), stage.name(), ", d ", size.d, ": ", report);
         }
 }
@@ -253,7 +230,7 @@ TEST_CASE("has no races where tasks have no keys: there the ring of tasks alone 
         for (int times = 0; times < 4; ++times) {
             const VirtualGpu one(1);
             const Inputs in = inputs(2, 5 * size.B_r, 10, size.d, true, test_seed() + times);
-            const std::string report = emulator::find_race([&] { run(stage_under_test(), in, true); });
+            const std::string report = race(stage_under_test(), in);
             CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
         }
 }

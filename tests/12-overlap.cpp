@@ -22,25 +22,6 @@ struct Sizes {
 };
 constexpr Sizes of_64{64, 192, 128, 3, 4}, of_128{128, 128, 128, 2, 2};
 
-const Stage& variant(const std::string& name) { return find_stage("12-overlap/" + name); }
-
-/// While it lives, the virtual GPU has so many multiprocessors. A real one has what it has.
-struct VirtualGpu {
-#ifndef FLASHLADDER_GPU
-    explicit VirtualGpu(int multiprocessors) { emulator::settings().multiprocessors = multiprocessors; }
-    ~VirtualGpu() { emulator::settings() = before; }
-    const emulator::Settings before = emulator::settings();
-#else
-    explicit VirtualGpu(int) {}
-    ~VirtualGpu() {}
-#endif
-};
-
-Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
-    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
-    in.shape.causal = causal;
-    return in;
-}
 /// The same with keys that are 0: all scores are 0, all weights 1, and no maximum ever changes. Whoever mixes up P of
 /// two blocks, or forgets to rescale, does not notice.
 Inputs inputs_without_scores(int heads, int n_q, int n_k, int d, std::uint64_t seed) {
@@ -60,19 +41,6 @@ int steps(const Sizes& size, int heads, int n_q, int n_k, bool causal) {
     return heads * steps;
 }
 
-/// What a stage does, counted; nothing where the kernel stops, and then the test has failed.
-emulator::Work count(const Stage& stage, const Inputs& in) {
-    try {
-        return count_stage(stage, in, true).work.total();
-    } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
-        return {};
-    }
-}
-
-std::string race(const Stage& stage, const Inputs& in) {
-    return emulator::find_race([&] { run(stage, in, true); });
-}
 #endif
 
 TEST_CASE("EXERCISE 12.1: the softmax begins while another product is under way") {
@@ -81,7 +49,7 @@ TEST_CASE("EXERCISE 12.1: the softmax begins while another product is under way"
         const Inputs in = inputs_without_scores(heads, size.B_r, blocks * size.B_c, size.d, test_seed());
         CAPTURE(size.d);
 #ifndef FLASHLADDER_GPU
-        const auto work = count(stage_under_test(), in);
+        const auto work = work_of(stage_under_test(), in);
         const std::uint64_t of_step = size.B_r * (size.B_c + 4);
         CHECK(work.exponentials == heads * blocks * of_step);
         CHECK(work.overlapped_exponentials == heads * (blocks - 1) * of_step);  // the first has nothing to hide under
@@ -125,7 +93,7 @@ TEST_CASE("EXERCISE 12.4: consumers take turns") {
             // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
             const int turns = size.consumers * steps(size, heads, n_q, n_k, false) + multiprocessors;
             INFO("not each consumer waits once in each step for the one before it, by the named barriers");
-            CHECK(count(stage_under_test(), in).named_barriers == unsigned(turns));
+            CHECK(work_of(stage_under_test(), in).named_barriers == unsigned(turns));
 #else
             CHECK(fault(stage_under_test(), in) == "");  // it shows in its time
 #endif
@@ -244,7 +212,7 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
                                                          {"scores multiplied before", true, true},
                                                          {"no overlap, scores multiplied before", false, false}}) {
                 const Stage& stage = *name ? variant(name) : stage_under_test();
-                const auto work = count(stage, in);
+                const auto work = work_of(stage, in);
                 INFO(stage.name(), ", d ", size.d, ", causal ", causal);
                 CHECK(work.exponentials == all * of_step);
                 CHECK(work.overlapped_exponentials == (intra ? (all - firsts) * of_step : 0));

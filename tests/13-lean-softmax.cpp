@@ -30,41 +30,6 @@ struct Sizes {
 };
 constexpr Sizes of_64{64, 128}, of_128{128, 64};
 
-const Stage& variant(const std::string& name) { return find_stage("13-lean-softmax/" + name); }
-
-/// While it lives, the virtual GPU has so many multiprocessors. A real one has what it has.
-struct VirtualGpu {
-#ifndef FLASHLADDER_GPU
-    explicit VirtualGpu(int multiprocessors) { emulator::settings().multiprocessors = multiprocessors; }
-    ~VirtualGpu() { emulator::settings() = before; }
-    const emulator::Settings before = emulator::settings();
-#else
-    explicit VirtualGpu(int) {}
-    ~VirtualGpu() {}
-#endif
-};
-
-Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal) {
-    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
-    in.shape.causal = causal;
-    return in;
-}
-
-/// The score of each key in base 2, scaled: queries are (4, noise), keys (score / 4, noise), and noise moves a score by
-/// about `spread`. The blocks of keys are computed from the last one to the first.
-Inputs inputs_with_scores(const AttentionShape& shape, const std::function<double(int key)>& score_log2,
-                          std::uint64_t seed, double spread = 0.5) {
-    Inputs in = make_inputs(shape, Values::normal, seed);
-    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
-    const int d = shape.head_dim;
-    const auto rounded = [&](double x) { return round_to(shape.dtype, float(x)); };
-    for (std::size_t x = 0; x < in.Q.size(); ++x)
-        in.Q[x] = x % d == 0 ? 4.0f : rounded(in.Q[x] * spread / (std::sqrt(d) * scale_log2));
-    for (std::size_t x = 0; x < in.K.size(); x += d)
-        in.K[x] = rounded(score_log2(int(x / d) % shape.n_k) / (4 * scale_log2));
-    return in;
-}
-
 #ifndef FLASHLADDER_GPU
 /// What the tasks of a problem are made of, by the rules of the lesson.
 struct Expected {
@@ -97,19 +62,6 @@ std::uint64_t products(const Sizes& size) { return std::uint64_t(size.d / 16 + s
 std::uint64_t exponentials(const Sizes& size) { return std::uint64_t(unit * size.B_c); }
 constexpr std::uint64_t raise = unit * 4;
 
-/// What a stage does, counted; nothing where the kernel stops, and then the test has failed.
-emulator::Work count(const Stage& stage, const Inputs& in) {
-    try {
-        return count_stage(stage, in, true).work.total();
-    } catch (const CudaError& error) {
-        FAIL_CHECK(std::string(error.what()));
-        return {};
-    }
-}
-
-std::string race(const Stage& stage, const Inputs& in) {
-    return emulator::find_race([&] { run(stage, in, true); });
-}
 #endif
 
 TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhere else") {
@@ -124,11 +76,11 @@ TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhe
         CAPTURE(size.d);
 #ifndef FLASHLADDER_GPU
         const std::uint64_t steps = heads * consumers;
-        CHECK(count(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * raise));
+        CHECK(work_of(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * raise));
         // Also where scores are negative and the bound is not.
         for (const double flat : {0.0, -10.0}) {
             const Inputs once = inputs_with_scores(shape, [&](int) { return flat; }, test_seed());
-            CHECK(count(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + raise));
+            CHECK(work_of(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + raise));
         }
 #endif
         CHECK(fault(stage_under_test(), in) == "");  // a GPU shows the number of raises in its time alone
@@ -159,7 +111,7 @@ TEST_CASE("EXERCISE 13.3: blocks of two units and of three, none without queries
             CHECK(fault(stage_under_test(), in) == "");
 #ifndef FLASHLADDER_GPU
             INFO("matrix instructions are not those of all units, once");
-            CHECK(count(stage_under_test(), in).matrix_instructions == 2 * units * 2 * products(size));
+            CHECK(work_of(stage_under_test(), in).matrix_instructions == 2 * units * 2 * products(size));
 #endif
         }
 }
@@ -173,7 +125,7 @@ TEST_CASE("EXERCISE 13.4: no unit computes with a block that none of its queries
             CHECK(fault(stage_under_test(), in) == "");
 #ifndef FLASHLADDER_GPU
             INFO("matrix instructions are not those of the blocks that units see");
-            CHECK(count(stage_under_test(), in).matrix_instructions ==
+            CHECK(work_of(stage_under_test(), in).matrix_instructions ==
                   expected(size, in.shape).blocks * products(size));
 #endif
         }
@@ -181,45 +133,15 @@ TEST_CASE("EXERCISE 13.4: no unit computes with a block that none of its queries
 
 // ---- the lazy maximum
 
-/// The scores of keys that a maximum which is not the largest has to stand, in base 2, by block of keys as it comes.
-struct Scores {
-    const char* name;
-    std::function<double(int block, int key)> log2;  // key: within the block
-};
-std::vector<Scores> adverse_scores() {
-    return {
-        {"grow slowly", [](int block, int) { return 3.0 * block; }},
-        {"grow fast", [](int block, int) { return 60.0 * block; }},
-        {"grow by just under 24", [](int block, int) { return 23.9 * block; }},
-        {"grow by just over 24", [](int block, int) { return 24.1 * block; }},
-        {"grow by just under 8", [](int block, int) { return 7.9 * block; }},
-        {"grow by just over 8", [](int block, int) { return 8.1 * block; }},
-        {"fall", [](int block, int) { return -9.0 * block; }},
-        {"are all negative", [](int block, int key) { return -300 + 5.0 * block + key % 3; }},
-        {"are all negative and grow fast", [](int block, int) { return -900 + 150.0 * block; }},
-        {"begin negative and end positive", [](int block, int) { return -30 + 14.0 * block; }},
-        {"are huge once, late", [](int block, int key) { return block == 4 && key == 17 ? 1000.0 : 0.0; }},
-        {"are huge once, early", [](int block, int key) { return block == 0 && key == 17 ? 1000.0 : 0.0; }},
-        {"are near 10000", [](int block, int key) { return 1e4 + 30 * block - key % 2; }},
-        {"are near -10000", [](int block, int key) { return -1e4 + 30 * block - key % 2; }},
-        {"are 10000 or -10000", [](int block, int key) { return (block + key) % 2 ? 1e4 : -1e4; }},
-    };
-}
-constexpr int adverse_blocks = 6;
-
-Inputs adverse_inputs(const Scores& scores, const Sizes& size, DType dtype, bool causal, std::uint64_t seed) {
-    AttentionShape shape = shape_of(1, causal ? 2 * B_r - 40 : 70, adverse_blocks * size.B_c - 5, size.d);
-    shape.dtype = dtype, shape.causal = causal;
-    return inputs_with_scores(
-        shape, [&](int key) { return scores.log2(adverse_blocks - 1 - key / size.B_c, key % size.B_c); }, seed);
-}
+/// Queries of a problem with adverse scores.
+constexpr int rows_of(bool causal) { return causal ? 2 * B_r - 40 : 70; }
 
 TEST_CASE("a maximum that is not the largest costs no accuracy: bf16, against the same kernel with an exact one") {
     std::uint64_t seed = test_seed();
     for (const Sizes& size : {of_64, of_128})
         for (const Scores& scores : adverse_scores())
             for (const bool causal : {false, true}) {
-                const Inputs in = adverse_inputs(scores, size, DType::bf16, causal, seed++);
+                const Inputs in = adverse_inputs(scores, rows_of(causal), size.B_c, size.d, DType::bf16, causal, seed++);
                 INFO("scores ", std::string(scores.name), ", d ", size.d, ", causal ", causal);
                 try {
                     const Comparison lazy = check(stage_under_test(), in, Judge::worst_row_only, true);
@@ -238,7 +160,7 @@ TEST_CASE("the same with f16, whose P end at 65504: by the rules of all rungs") 
     for (const Sizes& size : {of_64, of_128})
         for (const Scores& scores : adverse_scores())
             for (const bool causal : {false, true}) {
-                const Inputs in = adverse_inputs(scores, size, DType::f16, causal, seed++);
+                const Inputs in = adverse_inputs(scores, rows_of(causal), size.B_c, size.d, DType::f16, causal, seed++);
                 INFO("scores ", std::string(scores.name), ", d ", size.d, ", causal ", causal);
                 try {
                     const Comparison result = check(stage_under_test(), in, Judge::worst_row_only, true);
@@ -422,7 +344,8 @@ TEST_CASE("has no races where tasks are short: O leaves from where the queries a
 TEST_CASE("has no races where m is raised in each step, and where some rows of a warp ask for it") {
     for (const Sizes& size : {of_64, of_128}) {
         const VirtualGpu one(1);
-        Inputs in = adverse_inputs({"", [](int block, int) { return 60.0 * block; }}, size, DType::bf16, false, test_seed());
+        Inputs in = adverse_inputs({"", [](int block, int) { return 60.0 * block; }}, rows_of(false), size.B_c, size.d,
+                                   DType::bf16, false, test_seed());
         for (std::size_t row = 0; row < in.Q.size(); row += 3 * size.d) in.Q[row] = 0;
         const std::string report = race(stage_under_test(), in);
         CHECK_MESSAGE(report.empty(), "d ", size.d, ": ", report);
@@ -444,7 +367,7 @@ TEST_CASE("counted: products and exponentials of every variant are what it compu
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const bool lazy = std::string(name) != "three consumers" && std::string(name) != "all but lazy";
                 const std::uint64_t blocks = expected(size, in.shape, mixed, skip).blocks;
-                const auto work = count(stage, in);
+                const auto work = work_of(stage, in);
                 INFO(stage.name(), ", d ", size.d, ", causal ", causal);
                 CHECK(work.matrix_instructions == blocks * products(size));
                 if (!lazy) CHECK(work.exponentials == blocks * (exponentials(size) + raise));

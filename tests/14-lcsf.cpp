@@ -1,4 +1,466 @@
 // Rung 14. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "harness/configurations.h"
+#include "launch.h"
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "harness/counts.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+constexpr int unit = 64;  // queries of a consumer
+
+constexpr int B_r_of(const Configuration& c) { return unit * c.consumers; }
+const Stage& stage_of(const Configuration& c) { return variant(to_string(c)); }
+/// What the stage under test takes for a shape.
+const Configuration& chosen(const AttentionShape& s) {
+    return configurations.at(std::size_t(configuration_for(s.head_dim, s.causal, s.n_k)));
+}
+
+#ifndef FLASHLADDER_GPU
+/// What the tasks of a problem are made of, by the rules of rung 13.
+struct Expected {
+    std::uint64_t tasks = 0, queries = 0, keys = 0;  // of one head; rows of Q and of K that are asked for
+    std::uint64_t steps = 0;                         // of one head: blocks of keys that tasks go over
+    std::uint64_t blocks = 0;                        // blocks of keys that units compute with, of all heads
+};
+Expected expected(const Configuration& config, const AttentionShape& s) {
+    const int units_of_head = (s.n_q + unit - 1) / unit;
+    const int T_r = (units_of_head + config.consumers - 1) / config.consumers;
+    const int low = std::min(T_r * config.consumers - units_of_head, T_r);
+    Expected sum;
+    sum.tasks = std::uint64_t(T_r);
+    for (int block = 0, i = 0; block < T_r; ++block) {
+        const int units = config.consumers - (block < low), first = i;
+        i += units * unit;
+        const int end = std::max(1, s.causal ? std::min(s.n_k, i + s.n_k - s.n_q) : s.n_k);
+        const int T_c = (end + config.B_c - 1) / config.B_c;
+        sum.queries += std::uint64_t(std::min(B_r_of(config), s.n_q - first));
+        sum.keys += std::uint64_t(std::min(s.n_k, T_c * config.B_c));
+        sum.steps += std::uint64_t(T_c);
+        for (int c = 0; c < units; ++c) {
+            const int last_key = s.causal ? first + (c + 1) * unit - 1 + s.n_k - s.n_q : s.n_k;
+            for (int t = 0; t < T_c; ++t) sum.blocks += t == 0 || t * config.B_c <= last_key;
+        }
+    }
+    sum.blocks *= std::uint64_t(s.heads);
+    return sum;
+}
+/// Matrix instructions of a unit and a block of keys: of S, and of O.
+std::uint64_t products(const Configuration& c) { return std::uint64_t(c.d / 16 + c.B_c / 16); }
+#endif
+
+TEST_CASE("EXERCISE 14.1: what the last step has left to do is done") {
+    std::uint64_t seed = test_seed();
+    for (const Configuration& config : configurations)
+        for (const bool causal : {false, true}) {
+            // One block of keys: there is no step but the first one.
+            const int n_q = B_r_of(config) + 9;
+            const Inputs in = inputs(2, n_q, config.B_c - 3, config.d, causal, seed++);
+            const std::string wrong = fault(stage_of(config), in);
+            CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ": ", wrong);
+        }
+}
+
+TEST_CASE("EXERCISE 14.2: step t has the V of its K") {
+    std::uint64_t seed = test_seed();
+    for (const Configuration& config : configurations) {
+        AttentionShape shape = shape_of(4, 40, 3 * config.B_c - 5, config.d);
+        shape.batch = shape.kv_heads = 2;
+        const std::string wrong = fault(stage_of(config), make_inputs(shape, Values::normal, seed++));
+        CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ": ", wrong);
+    }
+}
+
+TEST_CASE("EXERCISE 14.3: a task has as many steps as there are blocks of keys that its queries see") {
+    std::uint64_t seed = test_seed();
+    for (const Configuration& config : configurations)
+        for (const int more_keys : {0, 40, -100}) {
+            const int n_q = B_r_of(config) + 44;
+            const Inputs in = inputs(1, n_q, n_q + more_keys, config.d, true, seed++);
+            INFO(stage_of(config).name(), ", d ", config.d, ", N_k - N_q ", more_keys);
+            CHECK(fault(stage_of(config), in) == "");
+#ifndef FLASHLADDER_GPU
+            INFO("bytes of K and V that are asked for are not those of the blocks that tasks see");
+            const auto asked = work_of(stage_of(config), in).global_of(emulator::Access::tma_load).requested_bytes;
+            const Expected all = expected(config, in.shape);
+            CHECK(asked == (all.queries + 2 * all.keys) * std::uint64_t(config.d) * 2);
+#endif
+        }
+}
+
+TEST_CASE("EXERCISE 14.4: the softmax runs while O takes up the block before") {
+    for (const Configuration& config : configurations) {
+        const int heads = 2, blocks = 4, n_q = B_r_of(config);
+        Inputs in = inputs(heads, n_q, blocks * config.B_c, config.d, false, test_seed());
+        INFO(stage_of(config).name(), ", d ", config.d);
+        CHECK(fault(stage_of(config), in) == "");
+#ifndef FLASHLADDER_GPU
+        // Keys that are 0 raise m in the first step alone, an exponential for each row and lane.
+        std::fill(in.K.begin(), in.K.end(), 0.0f);
+        const auto work = work_of(stage_of(config), in);
+        const std::uint64_t of_step = std::uint64_t(heads * n_q * config.B_c), raises = std::uint64_t(heads * n_q * 4);
+        CHECK(work.exponentials == blocks * of_step + raises);
+        CHECK(work.overlapped_exponentials == (blocks - 1) * of_step);  // the first has nothing to hide under
+        // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
+        const int resident = emulator::settings().multiprocessors;
+        const int ends = config.schedule == lcsf::Schedule::one_each ? heads : std::min(heads, resident);
+        CHECK(work.named_barriers == (config.turns ? unsigned(config.consumers * heads * blocks + ends) : 0u));
+#endif
+    }
+}
+
+// ---- configurations and the table that chooses
+
+TEST_CASE("the table of choices has a configuration of the right d for every problem, and no row for none") {
+    std::set<std::string> names;
+    for (const Configuration& config : configurations)
+        CHECK(names.insert(std::to_string(config.d) + ": " + to_string(config)).second);
+    CHECK(variants().size() == configurations.size());
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const bool causal : {false, true}) {
+            int covered = 0;
+            for (const Choice& row : choices) {
+                if (row.d != d || row.causal != causal) continue;
+                CAPTURE(row.n_k);
+                CHECK(row.n_k > covered);  // else no problem reaches this row
+                for (const int n_k : {covered + 1, row.n_k}) {
+                    const int best = configuration_for(d, causal, n_k);
+                    CHECK(best == row.configuration);
+                    CHECK(configurations.at(std::size_t(best)).d == d);
+                    CHECK(is_chosen(best, causal));
+                }
+                covered = row.n_k;
+            }
+            CHECK(covered == INT_MAX);
+        }
+}
+
+TEST_CASE("the stage gives the bits of the configuration that the table names") {
+    std::uint64_t seed = test_seed();
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const bool causal : {false, true})
+            for (const Choice& row : choices) {
+                if (row.d != d || row.causal != causal || row.n_k > 3000) continue;
+                for (const int n_k : {row.n_k, row.n_k + 1}) {
+                    const Inputs in = inputs(1, 100, n_k, d, causal, seed++);
+                    const Stage& named = stage_of(chosen(in.shape));
+                    const Outputs found = run(stage_under_test(), in, true), wanted = run(named, in, true);
+                    CHECK_MESSAGE(found.O == wanted.O, named.name(), ", d ", d, ", N_k ", n_k);
+                    CHECK_MESSAGE(found.lse == wanted.lse, named.name(), ", d ", d, ", N_k ", n_k);
+#ifndef FLASHLADDER_GPU
+                    const auto launch = [&](const Stage& stage) { return count_stage(stage, in).work.launches.at(0); };
+                    const auto ours = launch(stage_under_test()), theirs = launch(named);
+                    CHECK(ours.block.x == unsigned(128 * (1 + chosen(in.shape).consumers)));
+                    CHECK(ours.dynamic_shared_bytes == theirs.dynamic_shared_bytes);
+#endif
+                }
+            }
+}
+
+TEST_CASE("each configuration agrees with the reference: odd lengths, causal or not, grouped, strided") {
+    std::uint64_t seed = test_seed();
+    std::size_t turn = 0;
+    for (const Configuration& config : configurations)
+        for (const auto& [n_q, n_k] : {std::pair(1, 1), {70, 257}, {257, 70}, {330, 130}})
+            for (const bool causal : {false, true}) {
+                AttentionShape shape = shape_of(4, n_q, n_k, config.d);
+                shape.causal = causal, shape.kv_heads = turn % 3 == 0 ? 4 : turn % 3 == 1 ? 2 : 1;
+                const auto layout = Layout(turn++ % 3);
+                const VirtualGpu gpu(int(1 + turn % 2));
+                const Inputs in = make_inputs(with_enough_rows(shape), Values::normal, seed++);
+                const std::string wrong = fault(stage_of(config), in, layout);
+                CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", ", std::string(to_string(layout)), ": ",
+                              wrong);
+            }
+}
+
+TEST_CASE("consumers, slots, turns and schedules do not change a bit of the result: d and B_c do") {
+    for (const bool causal : {false, true})
+        for (const Configuration& config : configurations)
+            for (const Configuration& other : configurations) {
+                if (&other >= &config || other.d != config.d || other.B_c != config.B_c) continue;
+                const Inputs in = inputs(2, 3 * unit + 70, 3 * config.B_c + 33, config.d, causal, test_seed());
+                const Outputs wanted = run(stage_of(config), in, true), found = run(stage_of(other), in, true);
+                CHECK_MESSAGE(found.O == wanted.O, stage_of(other).name(), ", d ", config.d, ", causal ", causal);
+                CHECK_MESSAGE(found.lse == wanted.lse, stage_of(other).name(), ", d ", config.d, ", causal ", causal);
+                break;
+            }
+}
+
+TEST_CASE("gives the same bits again, whoever comes first") {
+    for (const Configuration& config : configurations) {
+        const Inputs in = inputs(3, 2 * unit + 70, 2 * config.B_c + 5, config.d, true, test_seed());
+        const Outputs first = run(stage_of(config), in, true);
+#ifndef FLASHLADDER_GPU
+        emulator::reseed(test_seed() + 1000);
+        const VirtualGpu one(1);
+#endif
+        const Outputs again = run(stage_of(config), in, true);
+        CHECK_MESSAGE(again.O == first.O, stage_of(config).name(), ", d ", config.d);
+        CHECK_MESSAGE(again.lse == first.lse, stage_of(config).name(), ", d ", config.d);
+    }
+}
+
+// ---- problems of all kinds
+
+TEST_CASE("d 256: one slot for what a task owns; tasks one after another, of both heights") {
+    std::uint64_t seed = test_seed();
+    for (const DType dtype : stage_under_test().supports.dtypes)
+        for (const bool causal : {false, true})
+            for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {257, 100}, {330, 330}}) {
+                const VirtualGpu gpu(1);
+                AttentionShape shape = shape_of(3, n_q, n_k, 256);
+                shape.dtype = dtype, shape.causal = causal, shape.kv_heads = 1;
+                const std::string wrong =
+                    fault(stage_under_test(), make_inputs(with_enough_rows(shape), Values::normal, seed++));
+                CHECK_MESSAGE(wrong.empty(), wrong);
+            }
+}
+
+TEST_CASE("heads that share a K and V: any number of them") {
+    std::uint64_t seed = test_seed();
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const int kv_heads : {6, 3, 2, 1}) {
+            AttentionShape shape = shape_of(6, 70, 100, d);
+            shape.batch = 2, shape.kv_heads = kv_heads, shape.causal = kv_heads % 2;
+            const std::string wrong = fault(stage_under_test(), make_inputs(shape, Values::normal, seed++));
+            CHECK_MESSAGE(wrong.empty(), "K and V of ", kv_heads, " heads: ", wrong);
+        }
+}
+
+TEST_CASE("scores that grow, fall, are all negative, or huge once: m may lag, the result may not") {
+    std::uint64_t seed = test_seed();
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const DType dtype : stage_under_test().supports.dtypes)
+            for (const Scores& scores : adverse_scores()) {
+                const bool causal = seed++ % 2;
+                AttentionShape shape = shape_of(1, 1, adverse_blocks * unit, d);
+                shape.causal = causal;
+                const Configuration& config = chosen(shape);
+                const int n_q = causal ? B_r_of(config) + 40 : 70;
+                const Inputs in = adverse_inputs(scores, n_q, config.B_c, d, dtype, causal, seed);
+                INFO("scores ", std::string(scores.name), ", d ", d, ", causal ", causal);
+                try {
+                    const Comparison result = check(stage_under_test(), in, Judge::worst_row_only, true);
+                    // Sums of 10000 are floats, and off by 0.001.
+                    const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
+                    CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(in.shape));
+                } catch (const CudaError& error) {
+                    FAIL_CHECK(std::string(error.what()));
+                }
+            }
+}
+
+TEST_CASE("any positive scale") {
+    std::uint64_t seed = test_seed();
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const float scale : {1e-38f, 1e-30f, 1e-4f, 1.0f, 3.0f}) {
+            Inputs in = inputs(1, 200, 100, d, true, seed++);  // half of the queries see nothing
+            in.scale = scale;
+            if (scale >= 1)
+                for (float& x : in.Q) x /= 16;  // the power of two leaves a 16-bit number one
+            const std::string wrong = fault(stage_under_test(), in);
+            CHECK_MESSAGE(wrong.empty(), "d ", d, ", scale ", scale, ": ", wrong);
+        }
+}
+
+TEST_CASE("random shapes and strides") {
+#ifdef FLASHLADDER_GPU
+    constexpr int problems = 1000, most_q = 1500, most_k = 3000, most_heads = 4;
+#else
+    constexpr int problems = 100, most_q = 150, most_k = 200, most_heads = 2;
+#endif
+    std::mt19937_64 random(test_seed());
+    const auto draw = [&](int most) { return 1 + int(random() % unsigned(most)); };
+    /// Short ones as often as long ones.
+    const auto length = [&](int most) { return draw(draw(2) == 1 ? 70 : most); };
+    const auto& supports = stage_under_test().supports;
+    for (int i = 0; i < problems; ++i) {
+        const VirtualGpu gpu(draw(4));
+        AttentionShape s = shape_of(1, length(most_q), length(most_k), supports.head_dims[std::size_t(i % 3)]);
+        s.batch = draw(2), s.kv_heads = draw(most_heads), s.heads = s.kv_heads * draw(3);
+        s.dtype = supports.dtypes[random() % supports.dtypes.size()], s.causal = draw(2) == 1;
+        const auto layout = Layout(random() % 3);
+        const bool lse = draw(2) == 1;
+        s = with_enough_rows(s);
+        INFO("problem ", i, ", ", std::string(to_string(layout)), lse ? ", with LSE" : "");
+        try {
+            const Comparison result =
+                check(stage_under_test(), make_inputs(s, Values::normal, random()), Judge::both_rules, lse, layout);
+            CHECK_MESSAGE(result.passed, result.describe(s));
+        } catch (const CudaError& error) {
+            FAIL_CHECK(to_string(s), ": ", std::string(error.what()));
+        }
+    }
+}
+
+TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold") {
+    for (const int d : stage_under_test().supports.head_dims) {
+        const VirtualGpu gpu(1);
+        AttentionShape shape = shape_of(1, 8 * unit, 8 * unit, d);
+        shape.causal = true;
+        const int B_r = B_r_of(chosen(shape)), B_c = chosen(shape).B_c;
+        shape.n_q = shape.n_k = 2 * B_r;
+        const int seen = (B_r + B_c - 1) / B_c * B_c;  // by the first task
+        check_hidden_keys_reach_nobody(shape, seen, B_r, 2 * B_r - 1);
+    }
+}
+
+TEST_CASE("the rings go on from task to task: tasks without a key, units without a query or a key, one step or many") {
+    std::uint64_t seed = test_seed();
+    for (const Configuration& config : configurations)
+        for (const auto& [n_q, n_k, causal] : {std::tuple(40, 1, false),
+                                               {B_r_of(config) + 70, 1, true},
+                                               {40, 5 * config.B_c - 5, false},
+                                               {2 * B_r_of(config) - 70, config.B_c + 1, true},
+                                               {B_r_of(config) + 1, 2 * config.B_c, false}}) {
+            const VirtualGpu gpu(1);
+            const std::string wrong = fault(stage_of(config), inputs(3, n_q, n_k, config.d, causal, seed++));
+            CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ", d ", config.d, ", N_q ", n_q, ", N_k ", n_k, ": ",
+                          wrong);
+        }
+}
+
+TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
+    CHECK(stage_under_test().scratch_bytes(shape_of(4, 1000, 1000, 64)) == sizeof(unsigned));
+    const VirtualGpu gpu(2);
+    check_ignores_scratch(inputs(7, 250, 100, 128, true, test_seed()));
+}
+
+#ifdef FLASHLADDER_GPU
+TEST_CASE("a CUDA graph that has captured a launch gives the same bits, as often as it runs") {
+    for (const int d : stage_under_test().supports.head_dims)
+        for (const bool causal : {false, true}) {
+            const Inputs in = inputs(40, 700, 700, d, causal, test_seed());
+            const Outputs wanted = run(stage_under_test(), in, true);
+            DeviceProblem problem(stage_under_test(), in, true);
+            ForwardArgs args = problem.args();
+            cudaGraph_t graph;
+            cudaGraphExec_t launches;
+            check_cuda(cudaStreamCreate(&args.stream), "a stream");
+            check_cuda(cudaStreamBeginCapture(args.stream, cudaStreamCaptureModeGlobal), "capture");
+            stage_under_test().launch(args);
+            check_cuda(cudaStreamEndCapture(args.stream, &graph), "end of the capture");
+            check_cuda(cudaGraphInstantiate(&launches, graph, 0), "a graph to launch");
+            for (int times = 0; times < 3; ++times) {
+                problem.O.fill(0xFF), problem.lse.fill(0xFF);
+                check_cuda(cudaDeviceSynchronize(), "outputs are poisoned");
+                check_cuda(cudaGraphLaunch(launches, args.stream), "launch of the graph");
+                check_cuda(cudaStreamSynchronize(args.stream), "the graph");
+                const Outputs found = problem.outputs();
+                CHECK_MESSAGE(found.O == wanted.O, "d ", d, ", causal ", causal, ", launch ", times);
+                CHECK_MESSAGE(found.lse == wanted.lse, "d ", d, ", causal ", causal, ", launch ", times);
+            }
+            check_cuda(cudaGraphExecDestroy(launches), "launches");
+            check_cuda(cudaGraphDestroy(graph), "graph");
+            check_cuda(cudaStreamDestroy(args.stream), "stream");
+        }
+}
+#else
+// Tasks of both heights, with idle consumers and without, blocks that a unit skips, and O that leaves under the next
+// task. Giving K_j back before S is waited for is no race: its slot is asked for behind the V that takes the slot of
+// V_j-1, and that is given back in the same step after the wait.
+TEST_CASE("has no races where blocks take several tasks") {
+    for (const Configuration& config : configurations)
+        for (const bool causal : {false, true}) {
+            const VirtualGpu one(1);
+            const int n_q = B_r_of(config) + 100;
+            const Inputs in = inputs(2, n_q, causal ? n_q : 3 * config.B_c + 5, config.d, causal, test_seed());
+            const std::string report = race(stage_of(config), in);
+            CHECK_MESSAGE(report.empty(), stage_of(config).name(), ", d ", config.d, ", causal ", causal, ": ", report);
+        }
+}
+
+// So few blocks of keys that no ring holds the producer back before it asks for the queries of the task behind the next
+// one, or of the next one at d 256. Their slot still has O.
+TEST_CASE("has no races where tasks are short") {
+    for (const Configuration& config : configurations)
+        for (const int n_q : {100, B_r_of(config) - 3}) {
+            const VirtualGpu one(1);
+            const Inputs in = inputs(5, n_q, 10, config.d, n_q == 100, test_seed());
+            const std::string report = race(stage_of(config), in);
+            CHECK_MESSAGE(report.empty(), stage_of(config).name(), ", d ", config.d, ", N_q ", n_q, ": ", report);
+        }
+}
+
+TEST_CASE("has no races where m is raised in each step, and where some rows of a warp ask for it") {
+    for (const int d : stage_under_test().supports.head_dims) {
+        const VirtualGpu one(1);
+        const int B_c = chosen(shape_of(1, 70, 300, d)).B_c;
+        Inputs in = adverse_inputs({"", [](int block, int) { return 60.0 * block; }}, 70, B_c, d, DType::bf16, false,
+                                   test_seed());
+        for (std::size_t row = 0; row < in.Q.size(); row += 3 * std::size_t(d)) in.Q[row] = 0;
+        const std::string report = race(stage_under_test(), in);
+        CHECK_MESSAGE(report.empty(), "d ", d, ": ", report);
+    }
+}
+
+TEST_CASE("counted: each task is done once, by as many blocks as its schedule has; nothing behind the diagonal") {
+    for (const Configuration& config : configurations)
+        for (const int multiprocessors : {1, 3, 132}) {
+            const VirtualGpu gpu(multiprocessors);
+            const int heads = 3, n_q = B_r_of(config) + 9;
+            const Inputs in = inputs(heads, n_q, n_q - 20, config.d, true, test_seed());
+            const auto counts = count_stage(stage_of(config), in, true);
+            const Expected all = expected(config, in.shape);
+            INFO(stage_of(config).name(), ", d ", config.d, ", multiprocessors ", multiprocessors);
+            const std::uint64_t row = std::uint64_t(heads * config.d * 2);
+            CHECK(counts.tensors.at("Q").read.requested_bytes == all.queries * row);
+            CHECK(counts.tensors.at("K").read.requested_bytes == all.keys * row);
+            CHECK(counts.tensors.at("V").read.requested_bytes == all.keys * row);
+            CHECK(counts.tensors.at("O").written.requested_bytes == std::uint64_t(n_q) * row);
+            CHECK(counts.tensors.at("lse").written.requested_bytes == std::uint64_t(heads * n_q * 4));
+            CHECK(counts.work.total().matrix_instructions == all.blocks * products(config));
+            const auto tasks = std::uint64_t(heads) * all.tasks;
+            const dim3 grid = counts.work.launches.at(0).grid;
+            const bool persistent = config.schedule != lcsf::Schedule::one_each;
+            CHECK(grid.x == (persistent ? std::min(tasks, std::uint64_t(multiprocessors)) : tasks));
+            CHECK(grid.y * grid.z == 1);
+            const bool dynamic = config.schedule == lcsf::Schedule::dynamic;
+            CHECK(counts.work.total().global_of(emulator::Access::atomic).accesses == (dynamic ? tasks : 0));
+        }
+}
+
+TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block; shared memory is tiles and barriers") {
+    using emulator::Access;
+    for (const Configuration& config : configurations) {
+        const VirtualGpu gpu(2);
+        const int heads = 3, n_q = B_r_of(config) + 5;
+        const Inputs in = inputs(heads, n_q, 2 * config.B_c + 5, config.d, false, test_seed());
+        const auto work = count_stage(stage_of(config), in).work;
+        const auto total = work.total();
+        const Expected all = expected(config, in.shape);
+        const std::uint64_t row = std::uint64_t(heads * config.d * 2);
+        INFO(stage_of(config).name(), ", d ", config.d);
+        CHECK(total.global_of(Access::tma_load).requested_bytes == (all.queries + 2 * all.keys) * row);
+        CHECK(total.global_of(Access::tma_store).requested_bytes == std::uint64_t(n_q) * row);
+        CHECK(total.global_of(Access::read).requested_bytes == 0);
+        CHECK(total.global_of(Access::write).requested_bytes == 0);
+        CHECK(total.all_shared().conflicts == 0);
+        const auto& launch = work.launches.at(0);
+        CHECK(total.barriers == launch.grid.x);
+        const int tiles = (config.own_slots * B_r_of(config) + 2 * config.stages * config.B_c) * config.d * 2;
+        CHECK(launch.dynamic_shared_bytes > std::size_t(tiles));
+        CHECK(launch.dynamic_shared_bytes <= std::size_t(tiles + 1024));
+        CHECK(launch.dynamic_shared_bytes <= 227 * 1024);
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace flashladder

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -15,6 +16,7 @@
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
+#include "harness/counts.h"
 #endif
 
 namespace flashladder {
@@ -27,15 +29,6 @@ constexpr std::array counts{1, 3, 5};
 DType dtype_number(std::size_t i) {
     const auto& dtypes = stage_under_test().supports.dtypes;
     return dtypes[i % dtypes.size()];
-}
-
-/// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
-/// luck.
-AttentionShape with_enough_rows(AttentionShape shape) {
-    const int rows = shape.batch * shape.heads * shape.n_q, times = (32 + rows - 1) / rows;
-    shape.heads *= times;
-    shape.kv_heads *= times;
-    return shape;
 }
 
 /// Every pair of lengths, each with dtypes, head dimensions, batches and heads such that all pairs of those occur too.
@@ -285,6 +278,76 @@ TEST_CASE("Q and O of more than 2^31 elements" * doctest::skip()) {
 }  // namespace
 
 const Stage& stage_under_test() { return stages().front(); }
+
+const Stage& variant(const std::string& name) { return find_stage(stage_under_test().name() + "/" + name); }
+
+AttentionShape with_enough_rows(AttentionShape shape) {
+    const int rows = shape.batch * shape.heads * shape.n_q, times = (32 + rows - 1) / rows;
+    shape.heads *= times;
+    shape.kv_heads *= times;
+    return shape;
+}
+
+Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values) {
+    Inputs in = make_inputs(shape_of(heads, n_q, n_k, d), values, seed);
+    in.shape.causal = causal;
+    return in;
+}
+
+Inputs inputs_with_scores(const AttentionShape& shape, const std::function<double(int key)>& score_log2,
+                          std::uint64_t seed, double spread) {
+    Inputs in = make_inputs(shape, Values::normal, seed);
+    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
+    const int d = shape.head_dim;
+    const auto rounded = [&](double x) { return round_to(shape.dtype, float(x)); };
+    for (std::size_t x = 0; x < in.Q.size(); ++x)
+        in.Q[x] = x % d == 0 ? 4.0f : rounded(in.Q[x] * spread / (std::sqrt(d) * scale_log2));
+    for (std::size_t x = 0; x < in.K.size(); x += d)
+        in.K[x] = rounded(score_log2(int(x / d) % shape.n_k) / (4 * scale_log2));
+    return in;
+}
+
+std::vector<Scores> adverse_scores() {
+    return {
+        {"grow slowly", [](int block, int) { return 3.0 * block; }},
+        {"grow fast", [](int block, int) { return 60.0 * block; }},
+        {"grow by just under 24", [](int block, int) { return 23.9 * block; }},
+        {"grow by just over 24", [](int block, int) { return 24.1 * block; }},
+        {"grow by just under 8", [](int block, int) { return 7.9 * block; }},
+        {"grow by just over 8", [](int block, int) { return 8.1 * block; }},
+        {"fall", [](int block, int) { return -9.0 * block; }},
+        {"are all negative", [](int block, int key) { return -300 + 5.0 * block + key % 3; }},
+        {"are all negative and grow fast", [](int block, int) { return -900 + 150.0 * block; }},
+        {"begin negative and end positive", [](int block, int) { return -30 + 14.0 * block; }},
+        {"are huge once, late", [](int block, int key) { return block == 4 && key == 17 ? 1000.0 : 0.0; }},
+        {"are huge once, early", [](int block, int key) { return block == 0 && key == 17 ? 1000.0 : 0.0; }},
+        {"are near 10000", [](int block, int key) { return 1e4 + 30 * block - key % 2; }},
+        {"are near -10000", [](int block, int key) { return -1e4 + 30 * block - key % 2; }},
+        {"are 10000 or -10000", [](int block, int key) { return (block + key) % 2 ? 1e4 : -1e4; }},
+    };
+}
+
+Inputs adverse_inputs(const Scores& scores, int n_q, int B_c, int d, DType dtype, bool causal, std::uint64_t seed) {
+    AttentionShape shape = shape_of(1, n_q, adverse_blocks * B_c - 5, d);
+    shape.dtype = dtype, shape.causal = causal;
+    return inputs_with_scores(
+        shape, [&](int key) { return scores.log2(adverse_blocks - 1 - key / B_c, key % B_c); }, seed);
+}
+
+#ifndef FLASHLADDER_GPU
+emulator::Work work_of(const Stage& stage, const Inputs& inputs) {
+    try {
+        return count_stage(stage, inputs, true).work.total();
+    } catch (const CudaError& error) {
+        FAIL_CHECK(std::string(error.what()));
+        return {};
+    }
+}
+
+std::string race(const Stage& stage, const Inputs& inputs) {
+    return emulator::find_race([&] { run(stage, inputs, true); });
+}
+#endif
 
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout) {
     try {

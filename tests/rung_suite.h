@@ -1,27 +1,84 @@
 // What the test files of the rungs share.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "harness/inputs.h"
 #include "harness/run.h"
 #include "harness/stage.h"
 #include "test_seed.h"
 
+#ifndef FLASHLADDER_GPU
+#include "emulator/counters.h"
+#include "emulator/emulator.h"
+#endif
+
 namespace flashladder {
 
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
 
+/// Its variant of this name.
+const Stage& variant(const std::string& name);
+
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 
-/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has come
-/// makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for what.
+/// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
+/// luck.
+AttentionShape with_enough_rows(AttentionShape shape);
+
+/// Q, K and V of such a shape.
+Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal);
+
+/// The score of each key in base 2, scaled: queries are (4, noise), keys (score / 4, noise), and noise moves a score by
+/// about `spread`.
+Inputs inputs_with_scores(const AttentionShape& shape, const std::function<double(int key)>& score_log2,
+                          std::uint64_t seed, double spread = 0.5);
+
+/// The scores of keys that a maximum which is not the largest has to stand, in base 2, by block of keys as it comes:
+/// from the last one to the first.
+struct Scores {
+    const char* name;
+    std::function<double(int block, int key)> log2;  // key: within the block
+};
+std::vector<Scores> adverse_scores();
+constexpr int adverse_blocks = 6;
+/// Such scores for blocks of B_c keys: so many, less 5 keys.
+Inputs adverse_inputs(const Scores& scores, int n_q, int B_c, int d, DType dtype, bool causal, std::uint64_t seed);
+
+/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
+struct VirtualGpu {
+#ifndef FLASHLADDER_GPU
+    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
+        emulator::settings().multiprocessors = multiprocessors;
+        emulator::settings().l2_bytes = l2_bytes;
+    }
+    ~VirtualGpu() { emulator::settings() = before; }
+    const emulator::Settings before = emulator::settings();
+#else
+    explicit VirtualGpu(int, std::size_t = 0) {}
+    ~VirtualGpu() {}
+#endif
+};
+
+#ifndef FLASHLADDER_GPU
+/// What a stage does, counted, with LSE; nothing where the kernel stops, and then the test has failed.
+emulator::Work work_of(const Stage& stage, const Inputs& inputs);
+
+/// The report of a race or of anything else that goes wrong while a stage runs, with LSE; "" if nothing does.
+std::string race(const Stage& stage, const Inputs& inputs);
+#endif
+
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has
+/// come makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for
+/// what.
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layout::heads_first);
 
-/// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen` on;
-/// query `later` sees them.
+/// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen`
+/// on; query `later` sees them.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later);
 
 /// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.

@@ -1,12 +1,13 @@
 // Rung 14: load, compute, store, finish. What the last six rungs were is a template; what is left is attention.
 //
-// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles, rings,
-//           barriers, registers, turns, schedules and the store that goes on under the next task are common/lcsf/lcsf.h,
-//           for any kernel of this kind: gemm.cu beside this file is another one.
+// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
+//           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
+//           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
 // Saves     lines. The machine code is that of rung 13.
 // Costs     a template to learn. Which tiles are best for which shape, a table says (harness/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
-// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
+//           sm_90a
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +25,8 @@ namespace {
 
 constexpr int unit = 64;  // queries of a consumer
 
-/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they see.
+/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they
+/// see.
 template <class Element, bool causal, Configuration config>
 struct Attention {
     static constexpr int d = config.d, B_c = config.B_c, B_r = unit * config.consumers;
@@ -53,7 +55,7 @@ struct Attention {
         tile::Accumulator<16, d> O;
         tile::Operand<Element, 16, B_c> P;
         tile::LazySoftmax softmax;
-        int j;  // the key that the next step begins with: blocks go from the last to the first, as the last has the mask
+        int j;  // the key that the next step begins with: the last block, which has the mask, comes first
     };
 
     // ---- tasks
@@ -61,7 +63,11 @@ struct Attention {
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
         const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
+        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter
+        // loads all keys: right, and too much.
+        // STARTER const int end = p.N_k;
         const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
+        // END 14.3
         return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
     }
     __device__ static int steps(const Task& task) { return task.T_c; }
@@ -74,7 +80,11 @@ struct Attention {
         tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        // EXERCISE 14.2 Which rows of which head belong to step t? The starter begins with the first rows, and has as
+        // many heads as Q.
+        // STARTER tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
         tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        // END 14.2
     }
 
     // ---- compute
@@ -105,6 +115,17 @@ struct Attention {
     template <bool masked>
     __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
+        // EXERCISE 14.4 The starter does one thing after the other. What can begin before S is waited for, and what can
+        // be done before O is? The turn passes when all products of the step have begun.
+        // STARTER begin_scores(S, c);
+        // STARTER c.turns.pass();
+        // STARTER tile::wait<0>(S);
+        // STARTER c.first.give_back();
+        // STARTER tile::begin_multiply(s.O, s.P, c.second.take());
+        // STARTER tile::wait<0>(s.O, s.P);
+        // STARTER c.second.give_back();
+        // STARTER if (masked) hide(S, c, p, task, s.j);
+        // STARTER const bool raised = s.softmax.template update<false>(S, p.scale);
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, c.second.take());
         c.turns.pass();
@@ -114,6 +135,7 @@ struct Attention {
         const bool raised = s.softmax.template update<false>(S, p.scale);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
+        // END 14.4
         s.P = tile::to_operand<Element>(S);
         if (raised) tile::multiply_rows(s.O, s.softmax.factor);
     }
@@ -125,7 +147,8 @@ struct Attention {
     __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
         return task.i + c.number * unit + c.warp * 16;
     }
-    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task, int j) {
+    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task,
+                                                int j) {
         const int last_key = first_row(c, task) + p.N_k - p.N_q;
         if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
         if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
@@ -136,9 +159,15 @@ struct Attention {
         return {c.own().data + c.warp * OutputTile::elements};
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        // EXERCISE 14.1 The steps are done, but P of the last one has not met its V yet: take that from its ring, add
+        // P V to O, and give it back. The starter does not multiply.
+        // STARTER c.second.take();
+        // STARTER __syncwarp();  // no product keeps the lanes together
+        // STARTER c.second.give_back();
         tile::begin_multiply(s.O, s.P, c.second.take());
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
+        // END 14.1
         const auto lse = s.softmax.finish(s.O, p.scale);
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);

@@ -1,0 +1,222 @@
+// Rung 14: load, compute, store, finish. What the last six rungs were is a template; what is left is attention.
+//
+// Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
+//           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
+//           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
+// Saves     lines. The machine code is that of rung 13.
+// Costs     a template to learn. Which tiles are best for which shape, a table says (harness/configurations.h).
+// Source    ThunderKittens (Spector et al., 2024): LCSF
+// Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
+//           sm_90a
+#include <algorithm>
+#include <utility>
+
+#include "harness/configurations.h"
+#include "harness/forward_maps.h"
+#include "harness/launch_forward.h"
+#include "harness/stage.h"
+#include "harness/task_order.h"
+#include "lcsf/lcsf.h"
+#include "tile/lazy_softmax.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder {
+namespace {
+
+constexpr int unit = 64;  // queries of a consumer
+
+/// O = softmax(scale Q K^T) V. A task is up to `consumers` units of 64 queries of a head, against all keys that they
+/// see.
+template <class Element, bool causal, Configuration config>
+struct Attention {
+    static constexpr int d = config.d, B_c = config.B_c, B_r = unit * config.consumers;
+    static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
+    static constexpr lcsf::Schedule schedule = config.schedule;
+    static constexpr bool turns = config.turns, own_is_loaded = true;
+    using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
+    using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
+    using SecondTile = FirstTile;                                                  // V_j
+    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;      // a warp's part of O_i
+    using Scores = tile::Accumulator<16, B_c>;
+    using Consumer = lcsf::Consumer<Attention>;
+
+    struct Problem {
+        ForwardMaps<OwnTile, FirstTile, OutputTile> maps;
+        int N_q, N_k, group;  // queries, keys; heads that share a K and V
+        lcsf::TaskOrder order;
+        int low;  // blocks of queries with one unit less: the first ones of a head
+        tile::LazyScale scale;
+        float* lse;
+    };
+    struct Task {
+        int i, units, head, kv_head, batch, T_c;  // from query i on; blocks of keys
+    };
+    struct State {
+        tile::Accumulator<16, d> O;
+        tile::Operand<Element, 16, B_c> P;
+        tile::LazySoftmax softmax;
+        int j;  // the key that the next step begins with: the last block, which has the mask, comes first
+    };
+
+    // ---- tasks
+    __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks(); }
+    __device__ static Task task(const Problem& p, int n) {
+        const auto [block, head, batch] = p.order.template place<true>(n);
+        const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
+        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter
+        // loads all keys: right, and too much.
+        // TODO: your code, instead of this.
+        const int end = p.N_k;
+        // END 14.3
+        return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
+    }
+    __device__ static int steps(const Task& task) { return task.T_c; }
+
+    // ---- load
+    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
+        tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
+    }
+    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+    }
+    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        // EXERCISE 14.2 Which rows of which head belong to step t? The starter begins with the first rows, and has as
+        // many heads as Q.
+        // TODO: your code, instead of this.
+        tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
+        // END 14.2
+    }
+
+    // ---- compute
+    __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
+    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
+        s.j = (task.T_c - 1) * B_c;
+        const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
+        for (; causal && s.j > max(last_seen, 0); s.j -= B_c) c.skip();
+        s.softmax.begin(p.scale);
+        Scores S;
+        begin_scores(S, c);
+        c.turns.pass();
+        tile::wait<0>(S);
+        c.first.give_back();
+        hide(S, c, p, task, s.j);
+        s.softmax.template update<true>(S, p.scale);
+        s.P = tile::to_operand<Element>(S);
+        tile::fill(s.O, 0);
+        s.j -= B_c;
+    }
+    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
+        const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
+        for (; causal && s.j >= 0 && s.j + B_c - 1 > last_key; s.j -= B_c) step<true>(s, c, p, task);
+#pragma unroll 1
+        for (; s.j >= 0; s.j -= B_c) step<false>(s, c, p, task);
+    }
+    /// S and P of the block from key j on, while O takes up P V of the block before.
+    template <bool masked>
+    __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
+        Scores S;
+        // EXERCISE 14.4 The starter does one thing after the other. What can begin before S is waited for, and what can
+        // be done before O is? The turn passes when all products of the step have begun.
+        // TODO: your code, instead of this.
+        begin_scores(S, c);
+        c.turns.pass();
+        tile::wait<0>(S);
+        c.first.give_back();
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        if (masked) hide(S, c, p, task, s.j);
+        const bool raised = s.softmax.template update<false>(S, p.scale);
+        // END 14.4
+        s.P = tile::to_operand<Element>(S);
+        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
+    }
+    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
+        const FirstTile K_j = c.first.take();
+        c.turns.wait();
+        tile::begin_multiply_transposed(S, c.own(), K_j);
+    }
+    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
+        return task.i + c.number * unit + c.warp * 16;
+    }
+    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task,
+                                                int j) {
+        const int last_key = first_row(c, task) + p.N_k - p.N_q;
+        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
+        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
+    }
+
+    // ---- finish, store
+    __device__ static OutputTile output_of_warp(const Consumer& c) {
+        return {c.own().data + c.warp * OutputTile::elements};
+    }
+    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        // EXERCISE 14.1 The steps are done, but P of the last one has not met its V yet: take that from its ring, add
+        // P V to O, and give it back. The starter does not multiply.
+        // TODO: your code, instead of this.
+        c.second.take();
+        __syncwarp();  // no product keeps the lanes together
+        c.second.give_back();
+        // END 14.1
+        const auto lse = s.softmax.finish(s.O, p.scale);
+        const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
+        if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
+        tile::store(output_of_warp(c), s.O, 0);
+    }
+    __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
+        tile::store(p.maps.O, output_of_warp(c), first_row(c, task), task.head, task.batch);
+    }
+};
+
+template <class Element, bool causal, Configuration config>
+void launch_configuration(const ForwardArgs& args) {
+    using Kernel = Attention<Element, causal, config>;
+    const AttentionShape& s = args.shape;
+    const lcsf::TaskOrder order = task_order(s, Kernel::B_r);
+    const int too_many = order.T_r * Kernel::consumers - (s.n_q + unit - 1) / unit;  // units without a query
+    lcsf::launch<Kernel>(
+        {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
+         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r),
+         tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
+        static_cast<unsigned*>(args.scratch), args.stream);
+}
+
+/// By a table that tools/tune.py has made: harness/choices.h.
+template <class Element, bool causal, std::size_t i>
+void launch_if(std::size_t best, const ForwardArgs& args) {
+    if constexpr (is_chosen(i, causal))
+        if (i == best) launch_configuration<Element, causal, configurations[i]>(args);
+}
+void launch(const ForwardArgs& args) {
+    with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
+        const std::size_t best = configuration_for(args.shape.head_dim, causal, args.shape.n_k);
+        [&]<std::size_t... i>(std::index_sequence<i...>) {
+            (launch_if<Element, causal, i>(best, args), ...);
+        }(std::make_index_sequence<configurations.size()>());
+    });
+}
+template <std::size_t i>
+void launch_variant(const ForwardArgs& args) {
+    args.shape.causal ? launch_configuration<__nv_bfloat16, true, configurations[i]>(args)
+                      : launch_configuration<__nv_bfloat16, false, configurations[i]>(args);
+}
+std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
+
+const Support supports{.stage = "14-lcsf", .head_dims = {64, 128, 256}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
+                       .compute_capability = 90};
+const Registration registration = {{supports, launch, scratch_bytes}};
+
+/// Each configuration is a variant of its head_dim.
+template <std::size_t i>
+Registration variant() {
+    Support s = supports.for_variant(to_string(configurations[i]));
+    s.causal = true, s.head_dims = {configurations[i].d};
+    return {{s, launch_variant<i>, scratch_bytes}};
+}
+const auto variants = []<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array{variant<i>()...};
+}(std::make_index_sequence<configurations.size()>());
+
+}  // namespace
+}  // namespace flashladder
