@@ -658,7 +658,7 @@ std::string choices_table(const nlohmann::json&, const Arguments& arguments) {
                                        : "The fastest, bf16, " + on_the_grid + ". " + caption_under_load(tuned));
 }
 
-/// Instructions of a warp in the unmasked loop of rung 13, by variant.
+/// Instructions of a warp in the unmasked loop of rung 13, by variant, and of rung 14.
 std::string loops_table(const nlohmann::json& r, const Arguments&) {
     std::vector<std::string> header = {"d", "", "a step", "for each element of S"};
     for (const auto& [kind, n] : r.at("rows").at(0).at("kinds").items()) header.push_back(kind);
@@ -667,7 +667,7 @@ std::string loops_table(const nlohmann::json& r, const Arguments&) {
     for (const auto& row : r.at("rows")) {
         const std::string variant = row.at("variant");
         const int all = row.at("instructions"), elements = row.at("B_c").get<int>() / 2;  // of a lane
-        std::vector<std::string> cells = {row.at("d").dump(), variant.empty() ? "the stage" : variant,
+        std::vector<std::string> cells = {row.at("d").dump(), variant.empty() ? "rung 13" : variant,
                                           fmt::format("{}", all), fmt::format("{:.2f}", double(all) / elements)};
         int others = all;
         for (const auto& [kind, n] : row.at("kinds").items()) {

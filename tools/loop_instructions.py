@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""How many instructions a warp issues in the unmasked loop of rung 13, from the machine code: the table in lesson 13.
+"""How many instructions a warp issues in the unmasked loop of rungs 13 and 14, from the machine code: the table in their
+lessons.
 
     nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 13.cubin solutions/13-lean-softmax/attention.cu
-    tools/loop_instructions.py 13.cubin --json docs/results/loops.json
+    nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 14.cubin solutions/14-lcsf/attention.cu
+    tools/loop_instructions.py 13.cubin 14.cubin --json docs/results/loops.json
 
 Needs nvcc and nvdisasm, in PATH or by --nvcc and --nvdisasm; no GPU. Counted is the shortest way around the smallest loop
 with HGMMA: of a step that raises no maximum and finds all that it waits for.
@@ -22,6 +24,7 @@ KINDS = {"maximum": ("FMNMX", "VIMNMX3", "VIMNMX", "SHFL", "VOTE", "VOTEU"), "FM
 VARIANTS = {("3", "true, true, true"): "", ("2", ""): "two consumers", ("2", "true"): "two consumers, lazy",
             ("3", ""): "three consumers", ("3", "true, false, false"): "three consumers, lazy",
             ("3", "true, false, true"): "and blocks skipped", ("3", "false, true, true"): "all but lazy"}
+SHOWN_OF_14 = (("64", "4", "64"), ("128", "3", "64"))  # d, consumers, B_c: dynamic, with turns
 
 
 def output_of(command):
@@ -74,38 +77,55 @@ def shortest_way_around(code, labels, first, last):
     raise ValueError("no way around the loop")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cubin")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--nvcc", default="nvcc")
-    parser.add_argument("--nvdisasm", default="nvdisasm")
-    arguments = parser.parse_args()
-    rows = []
-    for name, code, labels in kernels(output_of([arguments.nvdisasm, arguments.cubin])):
-        config = re.search(r"lean_flash<__nv_bfloat16, (\d+), false, .*?Config<(\d), (\d+), \d, .*?Saving\{([^}]*)\}",
-                           output_of(["c++filt", name]))
-        if not config:
-            continue
+def variant_of(kernel):
+    """(name, d, consumers, B_c) of a kernel, demangled, that is shown in the table; else None."""
+    bf16_not_causal = "<__nv_bfloat16, "
+    if config := re.search(r"lean_flash" + bf16_not_causal + r"(\d+), false, .*?Config<(\d), (\d+), \d, "
+                           r".*?Saving\{([^}]*)\}", kernel):
         d, consumers, B_c, saving = config.groups()
         saving = "" if saving.replace("false", "").strip(" ,") == "" else saving
         if saving == "true, false, false" and consumers == "2":
             saving = "true"
+        return VARIANTS[consumers, saving], int(d), int(consumers), int(B_c)
+    if config := re.search(r"Attention" + bf16_not_causal + r"false, .*?Configuration\{(\d+), (\d), (\d+), 4, true, "
+                           r"\([^)]*Schedule\)2, 2, ", kernel):
+        if config.groups() in SHOWN_OF_14:
+            d, consumers, B_c = map(int, config.groups())
+            return f"rung 14, {consumers} x {B_c} keys", d, consumers, B_c
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cubins", nargs="+")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--nvdisasm", default="nvdisasm")
+    arguments = parser.parse_args()
+    rows, order = [], list(VARIANTS.values())
+    for name, code, labels in (kernel for cubin in arguments.cubins
+                               for kernel in kernels(output_of([arguments.nvdisasm, cubin]))):
+        variant = variant_of(output_of(["c++filt", name]))
+        if not variant:
+            continue
+        name, d, consumers, B_c = variant
+        if name not in order:
+            order.append(name)
         way = shortest_way_around(code, labels, *smallest_loop(code, labels))
         opcodes = collections.Counter(code[i][1].split(".")[0] for i in way)
         kinds = {kind: sum(opcodes[opcode] for opcode in of) for kind, of in KINDS.items()}
-        rows.append({"variant": VARIANTS[consumers, saving], "d": int(d), "consumers": int(consumers), "B_c": int(B_c),
+        rows.append({"variant": name, "d": d, "consumers": consumers, "B_c": B_c,
                      "instructions": len(way), "kinds": kinds, "opcodes": dict(sorted(opcodes.items()))})
     if not rows:
-        sys.exit(f"no kernel of rung 13 in {arguments.cubin}")
-    rows.sort(key=lambda row: (row["d"], list(VARIANTS.values()).index(row["variant"])))
+        sys.exit(f"no kernel of rungs 13 and 14 in {' '.join(arguments.cubins)}")
+    rows.sort(key=lambda row: (row["d"], order.index(row["variant"])))
     version = re.search(r"V([\d.]+)", output_of([arguments.nvcc, "--version"])).group(1)
     result = {"nvcc": version, "architecture": "sm_90a",
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": rows}
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     for row in rows:
-        print(f"d {row['d']:3}  {row['variant'] or 'the stage':24} {row['instructions']:4} instructions, "
+        print(f"d {row['d']:3}  {row['variant'] or 'rung 13':24} {row['instructions']:4} instructions, "
               f"{row['instructions'] / (row['B_c'] / 2):5.2f} an element  {row['kinds']}")
 
 
