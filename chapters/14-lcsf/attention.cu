@@ -172,7 +172,7 @@ template <class Element, bool causal, Configuration config>
 void launch_configuration(const ForwardArgs& args) {
     using Kernel = Attention<Element, causal, config>;
     const AttentionShape& s = args.shape;
-    const lcsf::TaskOrder order = task_order(s, Kernel::B_r);
+    const lcsf::TaskOrder order = task_order(s, Kernel::B_r, config.section);
     const int too_many = order.T_r * Kernel::consumers - (s.n_q + unit - 1) / unit;  // units without a query
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
