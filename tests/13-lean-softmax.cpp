@@ -162,14 +162,7 @@ TEST_CASE("the same with f16, whose P end at 65504: by the rules of all rungs") 
             for (const bool causal : {false, true}) {
                 const Inputs in = adverse_inputs(scores, rows_of(causal), size.B_c, size.d, DType::f16, causal, seed++);
                 INFO("scores ", std::string(scores.name), ", d ", size.d, ", causal ", causal);
-                try {
-                    const Comparison result = check(stage_under_test(), in, Judge::worst_row_only, true);
-                    // Sums of 10000 are floats, and off by 0.001.
-                    const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
-                    CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(in.shape));
-                } catch (const CudaError& error) {
-                    FAIL_CHECK(std::string(error.what()));
-                }
+                check_adverse(in, scores);
             }
 }
 

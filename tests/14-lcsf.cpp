@@ -255,14 +255,7 @@ TEST_CASE("scores that grow, fall, are all negative, or huge once: m may lag, th
                 const int n_q = causal ? B_r_of(config) + 40 : 70;
                 const Inputs in = adverse_inputs(scores, n_q, config.B_c, d, dtype, causal, seed);
                 INFO("scores ", std::string(scores.name), ", d ", d, ", causal ", causal);
-                try {
-                    const Comparison result = check(stage_under_test(), in, Judge::worst_row_only, true);
-                    // Sums of 10000 are floats, and off by 0.001.
-                    const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
-                    CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(in.shape));
-                } catch (const CudaError& error) {
-                    FAIL_CHECK(std::string(error.what()));
-                }
+                check_adverse(in, scores);
             }
 }
 

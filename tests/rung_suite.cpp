@@ -334,6 +334,17 @@ Inputs adverse_inputs(const Scores& scores, int n_q, int B_c, int d, DType dtype
         shape, [&](int key) { return scores.log2(adverse_blocks - 1 - key / B_c, key % B_c); }, seed);
 }
 
+void check_adverse(const Inputs& inputs, const Scores& scores) {
+    try {
+        const Comparison result = check(stage_under_test(), inputs, Judge::worst_row_only, true);
+        // Sums of 10000 are floats, and off by 0.001.
+        const double allowed = result.allowed_error * (std::abs(scores.log2(4, 0)) > 5000 ? 3 : 1);
+        CHECK_MESSAGE((result.passed && result.error <= allowed), result.describe(inputs.shape));
+    } catch (const CudaError& error) {
+        FAIL_CHECK(std::string(error.what()));
+    }
+}
+
 #ifndef FLASHLADDER_GPU
 emulator::Work work_of(const Stage& stage, const Inputs& inputs) {
     try {

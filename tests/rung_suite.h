@@ -48,6 +48,8 @@ std::vector<Scores> adverse_scores();
 constexpr int adverse_blocks = 6;
 /// Such scores for blocks of B_c keys: so many, less 5 keys.
 Inputs adverse_inputs(const Scores& scores, int n_q, int B_c, int d, DType dtype, bool causal, std::uint64_t seed);
+/// The stage under test agrees with the reference on such inputs, in its worst row too.
+void check_adverse(const Inputs& inputs, const Scores& scores);
 
 /// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
 struct VirtualGpu {
