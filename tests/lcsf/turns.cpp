@@ -48,8 +48,8 @@ TEST_CASE("turns: no races, by any of several seeds") {
 /// How reports of a fault may begin.
 std::vector<std::string> verdict_of(TurnFault fault) {
     switch (fault) {
-        case TurnFault::wait_forgotten:
         case TurnFault::passed_early: return {"race"};
+        case TurnFault::wait_forgotten:
         case TurnFault::not_closed:
         case TurnFault::sessions_mixed: return {"deadlock", "race"};  // a barrier has got arrivals of two turns
         default: return {"deadlock"};
