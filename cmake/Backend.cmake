@@ -3,6 +3,7 @@
 #   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
 #                                                  checks. UNFINISHED code may leave variables and functions unused;
 #                                                  the C++ compiler optimises it less.
+#       or RED                                     the same for what its test has to catch: not optimised at all
 #       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
 #                                                  as much unused, and is optimised as a solution is.
 
@@ -22,12 +23,15 @@ target_compile_options(unused_options INTERFACE
 add_library(beside_solution_options INTERFACE)
 target_link_libraries(beside_solution_options INTERFACE unused_options)
 target_compile_options(beside_solution_options INTERFACE "SHELL:-include ${CMAKE_SOURCE_DIR}/common/harness/mine.h")
-# Unfinished code is compiled often, mutants by the hundred, and nothing of it is timed or counted: -O1 takes a third of
-# the time of -O3.
+# Unfinished code is compiled often, and nothing of it is timed or counted: -O1 takes a third of the time of -O3. What has
+# to fail runs only until it does, but is compiled by the hundred: -O0 takes half of that again.
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
 target_link_libraries(unfinished_options INTERFACE unused_options)
 target_compile_options(unfinished_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+add_library(red_options INTERFACE)
+target_link_libraries(red_options INTERFACE unfinished_options)
+target_compile_options(red_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
@@ -75,9 +79,10 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
 endif()
 
 function(add_kernels target file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;BESIDE_SOLUTION" "" "")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;RED;BESIDE_SOLUTION" "" "")
   add_library(${target} OBJECT ${file})
   target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>
+                        $<$<BOOL:${arg_RED}>:red_options>
                         $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)

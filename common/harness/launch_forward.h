@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <stdexcept>
+
 #include "launch.h"
 #include "problem.h"
 
@@ -38,9 +40,13 @@ void with_d_of(const AttentionShape& shape, F f) {
 /// The same for head_dim and causal, with bf16 as variants of stages have it.
 template <class F>
 void with_bf16_types_of(const AttentionShape& shape, F f) {
+#ifdef FLASHLADDER_NO_VARIANTS  // a mutant that its test catches without them
+    throw std::logic_error("compiled without variants");
+#else
     with_d_of(shape, [&]<int d>() {
         shape.causal ? f.template operator()<__nv_bfloat16, d, true>() : f.template operator()<__nv_bfloat16, d, false>();
     });
+#endif
 }
 
 constexpr float log2_e = 1.44269504089f;  // exponentials are of base 2: the scale of the scores takes this up
