@@ -70,6 +70,8 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"profile 01 --causal", "causal"},
         {"profile 02 --shared 1000", "only 1000 bytes of shared memory"},
         {"profile 02 --n 64 --json /dev/null/file", "/dev/null"},
+        {"profile 02 --n 64 --roofline /dev/null/file", "/dev/null"},
+        {"profile 02 --card X100", "no card 'X100'; there are H100, H200, A100"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
         {"bench 99", "there is no chapter 99"},
@@ -119,6 +121,22 @@ TEST_CASE("profile: the worst line first, counts beside the closed form, all of 
     CHECK(row.at("counts").at("requested_bytes") == row.at("closed_form").at("requested_bytes"));
     CHECK(row.at("counts").at("total").at("exponentials") == 64 * 64 + 2 * 2 * 64);
     CHECK(row.at("launches").at(0).at("lines").size() > 5);
+}
+
+TEST_CASE("profile: what it costs by a model; without a GPU it says what it lacks and does the rest") {
+    const Project project;
+    const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    const Result result = project.ladder("profile 01 --n 64 --card A100 --copies 100 --json " + json);
+    CHECK(result.status == 0);
+    CHECK(result.says("on an A100 by a model"));
+    CHECK(result.says("for 100 such problems at once"));
+    CHECK(result.says("Bound by shared memory."));
+    CHECK(result.says("Not beside the profiler's counts: no "));
+    const auto costs = nlohmann::json::parse(read_file(json)).at("rows").at(0).at("costs");
+    fs::remove(json);
+    CHECK(costs.at("bound") == "shared memory");
+    CHECK(costs.at("copies") == 100);
+    CHECK(costs.at("units").size() == 8);
 }
 
 TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launches") {

@@ -239,5 +239,26 @@ TEST_CASE("orders: a line for each problem, a column for each order") {
     CHECK(project.has("orders", "| 64 | no | 4096 | 500, 201 MB |  |"));
 }
 
+TEST_CASE("cost-model: what was counted, scaled to the heads that were timed; a rung without a time has none") {
+    const Project project;
+    const auto row = [](const char* stage, double exponentials, bool causal) {
+        return json{{"stage", stage}, {"dtype", "bf16"}, {"shape", attention(128, 1024, causal, 1, 1, 1)},
+                    {"shared_bytes", 7},
+                    {"counts", {{"launches", {{{"work", {{"exponentials", exponentials}, {"matrix_flops", 1}}},
+                                               {"distinct_read_bytes", 0}, {"distinct_written_bytes", 0},
+                                               {"grid", {1}}, {"block", {1}}}}}}}};
+    };
+    // 256 heads, 132 * 16 exponentials a clock, 1.83 GHz: 1 ms, and 2 microseconds of set-up
+    const double millisecond = 132 * 16 * 1.83e6 / 256;
+    project.write("counts.json", measured({{"rows", {row("a", millisecond, false), row("b", 2 * millisecond, false),
+                                                     row("c", millisecond, true)}}}));
+    project.write("ladder.json", measured({{"rows", {{{"stage", "a"}, {"set", "grid"}, {"ms", 2.004},
+                                                      {"shape", attention(128, 1024, false, 16, 16, 16)}}}}}));
+    CHECK(project.table("cost-model d=128 card=H100").find("| XU | 1.002 | 2.004 | 0.50 |") != std::string::npos);
+    CHECK(project.table("cost-model d=128 card=H100").find("| XU | 2.002 |  |  |") != std::string::npos);
+    CHECK(project.table("cost-model d=128 card=H100").find("| c |") == std::string::npos);
+    CHECK(project.table("cost-model d=128 card=H100").find("times: a card, commit 0123") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace flashladder

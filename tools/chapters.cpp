@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "exercises.h"
 #include "files.h"
 #include "harness/inputs.h"
+#include "programs.h"
 
 namespace flashladder {
 namespace {
@@ -24,22 +24,10 @@ constexpr int timed_out = 124;  // what timeout(1) exits with
 constexpr int needs_newer_gpu = 77;  // what a test program exits with, having said so
 
 std::string in_project(const std::string& path) { return project_root() + "/" + path; }
-std::string quoted(const std::string& text) {
-    std::string result = "'";
-    for (char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
-    return result + "'";
-}
-
-/// The build folder this program lies in, in its bin/.
-fs::path build_folder() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path(); }
-
-int exit_status(int wait_status) {
-    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-}
 
 /// Runs a command in a shell, all its output in `log`.
 int run_logged(const std::string& command, const fs::path& log) {
-    return exit_status(std::system(fmt::format("({}) > {} 2>&1 < /dev/null", command, quoted(log.string())).c_str()));
+    return run_command(fmt::format("({}) > {} 2>&1 < /dev/null", command, quoted(log.string())));
 }
 
 /// Builds the program of a chapter or of a solution. False, and the compiler's words printed, if it does not compile.
@@ -221,7 +209,7 @@ int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arg
     std::string command = fmt::format("{}=1 timeout {} {}", within, time_limit_seconds,
                                       quoted((build_folder() / "bin" / target).string()));
     for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));
-    const int status = exit_status(std::system(command.c_str()));
+    const int status = run_command(command);
     if (status == timed_out) fmt::print("gave up after {} s: a loop that never ends?\n", time_limit_seconds);
     return status;
 }

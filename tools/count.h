@@ -1,17 +1,14 @@
-// `ladder count` and `ladder profile`: the work that the emulator counts.
+// `ladder count`: the work that the emulator counts.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-
-#include "chapters.h"
-#include "problem.h"
 
 #ifndef FLASHLADDER_GPU
 #include <nlohmann/json.hpp>
 
-#include "harness/run.h"
+#include "emulator/emulator.h"
+#include "harness/counts.h"
 #include "table.h"
 #endif
 
@@ -29,6 +26,24 @@ int count_rungs(const CountOptions& options);
 void print_counted_work(nlohmann::json& results);
 
 #ifndef FLASHLADDER_GPU
+/// One problem on one rung, on a virtual GPU whose blocks may have so much shared memory.
+struct CountedProblem {
+    AttentionShape shape;
+    bool lse = false;
+    std::size_t shared_bytes = emulator::settings().shared_bytes_per_block;
+};
+/// The same problem in the first dtype that the stage supports.
+CountedProblem in_dtype_of(const Stage& stage, CountedProblem problem);
+StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64_t seed);
+/// A row of a result file.
+nlohmann::json row_of(const Stage& stage, const CountedProblem& problem, const StageCounts& counts);
+
+/// The part of the wavefronts that bank conflicts cost.
+double conflict_share(const emulator::SharedWork& work);
+/// "78%", and "0.25" or, where b is 0, "".
+std::string percent(double part);
+std::string quotient(double a, double b);
+
 /// An empty table of counted work, and what there is to know of one stage on one problem.
 Table counts_table();
 struct CountedRow {
@@ -38,17 +53,5 @@ struct CountedRow {
 };
 CountedRow count_for_table(const Stage& stage, const Inputs& inputs);
 #endif
-
-struct ProfileOptions {
-    AttentionShape shape;
-    bool lse = false;
-    std::size_t shared_bytes = 0;  // that a block may have; 0: as the virtual GPU is
-    int lines = 12;                // of the source that are shown
-    std::string json;
-    std::uint64_t seed = 1;
-};
-
-/// Counts one rung on one problem: by kernel, by tensor and by source line, worst first. Returns the exit status.
-int profile_rung(const Chapter& chapter, const ProfileOptions& options);
 
 }  // namespace flashladder

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "chapters.h"
+#include "cost_model.h"
 #include "diff.h"
 #include "files.h"
 #include "harness/configurations.h"
 #include "harness/inputs.h"
+#include "harness/stage.h"
 #include "table.h"
 
 namespace flashladder {
@@ -777,6 +779,48 @@ std::string report_block(const nlohmann::json& r, const Arguments& arguments) {
     throw std::runtime_error(fmt::format("there is no report of '{}'", arguments.at("mutant")));
 }
 
+/// What the counted work of N = 1024 costs on the card that the timings are of, beside the times of as many heads.
+std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments) {
+    const int d = std::stoi(arguments.at("d"));
+    const nlohmann::json timings = results(timings_file, arguments);
+    const Card& card = find_card(arguments.at("card"));
+    Table table({"rung", "HBM", "L2", "L1", "shared memory", "tensor cores", "FMA", "ALU", "XU", "set-up and sync",
+                 "bound by", "model", "measured", "model / measured"});
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (s.at("n_q") != 1024 || s.at("head_dim") != d || s.at("causal") != false ||
+            row.at("shared_bytes") != r.at("rows").at(0).at("shared_bytes"))
+            continue;
+        AttentionShape shape;
+        shape.n_q = s.at("n_q"), shape.n_k = s.at("n_k"), shape.head_dim = d;
+        shape.dtype = parse_dtype(row.at("dtype"));
+        const int heads = 16384 / 1024 * 2048 / d;  // of the timed grid
+        const ModelledCosts costs = model_costs(card, shape, row.at("counts"), heads);
+        const auto milliseconds = [&](double clocks) { return clocks / card.clock_ghz / 1e6; };
+        std::vector<std::string> cells = {row.at("stage")};
+        for (const Cost& cost : costs.units) cells.push_back(fmt::format("{:.3f}", milliseconds(cost.clocks)));
+        cells.push_back(fmt::format("{:.3f}", milliseconds(costs.setup + costs.sync)));
+        cells.push_back(costs.bound().unit);
+        const double model = milliseconds(costs.clocks());
+        cells.push_back(fmt::format("{:.3f}", model));
+        std::string measured, part;
+        for (const auto& timed_row : timings.is_null() ? nlohmann::json::array() : timings.at("rows"))
+            if (timed(timed_row, "grid") && timed_row.at("stage") == row.at("stage") &&
+                timed_row.at("shape").at("n_q") == 1024 && timed_row.at("shape").at("head_dim") == d &&
+                timed_row.at("shape").at("causal") == false) {
+                const double ms = timed_row.at("ms");
+                measured = fmt::format("{:.3f}", ms), part = fmt::format("{:.2f}", model / ms);
+            }
+        cells.push_back(measured), cells.push_back(part);
+        table.add(cells);
+    }
+    const std::string card_of_times =
+        timings.is_null() ? "" : fmt::format("; times: {}, commit {}", timings.at("gpu").get<std::string>(),
+                                             timings.at("commit").get<std::string>());
+    return fmt::format("{}\nMilliseconds; N = 1024, d = {}, {}, not causal. Model: {}; {}", table.markdown(), d,
+                       on_the_grid, card.name, counts_caption(r, fmt::format("one head was counted{}", card_of_times)));
+}
+
 std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
     const Chapter chapter = find_chapter(arguments.at("rung"));
     return fmt::format(
@@ -806,6 +850,7 @@ const std::map<std::string, Generator> generators = {
     {"choices", {"", choices_table}},
     {"orders", {"docs/results/orders.json", orders_table}},
     {"loops", {"docs/results/loops.json", loops_table}},
+    {"cost-model", {counts_file, cost_model_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},
     {"operands", {"docs/results/operands.json", profiler_table}},

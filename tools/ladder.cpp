@@ -11,6 +11,7 @@
 #include "count.h"
 #include "diff.h"
 #include "docs.h"
+#include "profile.h"
 #include "run.h"
 
 namespace {
@@ -59,7 +60,8 @@ int main(int argc, char** argv) {
     auto* diff_verb = app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)");
     diff_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     auto* profile_verb = app.add_subcommand(
-        "profile", "what a rung asks of memory and arithmetic, by kernel, tensor and source line: counted, not timed");
+        "profile",
+        "what a rung asks of memory and arithmetic, by kernel, tensor and source line; what that costs by a model");
     profile_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     AttentionShape shape;
     int kv_heads = 0, n_k = 0;
@@ -78,7 +80,12 @@ int main(int argc, char** argv) {
     profile_verb->add_option("--shared", profile.shared_bytes,
                              "bytes of shared memory that a block of the virtual GPU may have");
     profile_verb->add_option("--lines", profile.lines, "so many source lines")->capture_default_str();
-    profile_verb->add_option("--json", profile.json, "write the counts to this file");
+    profile_verb->add_option("--card", profile.card, "that the model is of")->capture_default_str();
+    profile_verb
+        ->add_option("--copies", profile.copies, "for the model: so many such problems; without it, as fill the card")
+        ->check(CLI::PositiveNumber);
+    profile_verb->add_option("--roofline", profile.roofline, "draw the roofline, and where this is under it, as SVG");
+    profile_verb->add_option("--json", profile.json, "write the counts and costs to this file");
     profile_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     auto* launch_verb =
         app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");

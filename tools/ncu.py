@@ -4,6 +4,9 @@
     tools/ncu.py profile docs/results/ncu.json            on a machine with a GPU, after `cmake --build --preset gpu`
     tools/ncu.py count docs/results/ncu-emulator.json     anywhere, after `./ladder`
 
+    tools/ncu.py beside profile.json                      what `./ladder profile NN --json profile.json` has counted
+                                                          beside what the same launch costs; adds it to the file
+
 With --operands, of kernels that do little but ldmatrix, stmatrix, cp.async or wgmma: docs/results/operands.json and
 docs/results/operands-emulator.json. `profile` then also writes FILE.raw: every counter that has to do with these.
 """
@@ -14,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +47,25 @@ METRICS = {
     "shared_write_conflicts": ["l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
 } | OPERAND_METRICS
 
+# What the profiler alone knows: which parts of a launch's cycles the units are busy, and how long warps wait.
+BUSY = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+PIPES = {
+    "microseconds": "gpu__time_duration.sum",  # nanoseconds; converted below
+    "cycles": "sm__cycles_elapsed.max",
+    "HBM bytes": "dram__bytes.sum",
+    "L2 sectors": "lts__t_sectors.sum",
+    "tensor %": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "FMA %": BUSY.format("fma"),
+    "ALU %": BUSY.format("alu"),
+    "XU %": BUSY.format("xu"),
+    "issue slots %": "sm__inst_issued.avg.pct_of_peak_sustained_active",
+    "instructions": "smsp__inst_executed.sum",
+    "warps that wait for device memory or mbarriers": STALLED.format("long_scoreboard"),
+    "warps that wait for shared memory or exponentials": STALLED.format("short_scoreboard"),
+    "warps that wait at barriers": STALLED.format("barrier"),
+}
+
 OPERAND_WORKLOADS = {"operands": ["ptx-operands"]}
 RELATED = re.compile("ldsm|stsm|ldgsts|gmma|mem_shared|utma")
 
@@ -64,11 +87,11 @@ def commit():
     return found + ("-dirty" if changed else "") if found else "unknown"
 
 
-def run_profiler(command, metrics, seconds=None):
+def run_profiler(command, metrics, seconds=None, build=ROOT / "build/gpu"):
     """A row for each launch of a program on the GPU, by metric."""
-    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw",
-                          "--metrics", ",".join(sorted(metrics)), ROOT / "build/gpu/bin" / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True,
-                         timeout=seconds)
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
+                          "--metrics", ",".join(sorted(metrics)), build / "bin" / command[0], *command[1:]],
+                         cwd=ROOT, capture_output=True, text=True, timeout=seconds)
     if ncu.returncode != 0:
         sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
     lines = (line for line in ncu.stdout.splitlines() if line.startswith('"'))
@@ -85,7 +108,7 @@ def counters_of_card():
     return {line.split()[0] for line in output_of(["ncu", "--query-metrics"]).splitlines() if "__" in line.split(" ")[0]}
 
 
-def profile(command, metrics):
+def profile(command, metrics, build=ROOT / "build/gpu"):
     """The launches of a program on the GPU: [{kernel, counts}]. What the profiler does not know is left out."""
     always = {metric for parts in METRICS.values() for metric in parts}
     asked = {metric for parts in metrics.values() for metric in parts}
@@ -118,25 +141,97 @@ def count(command, _):
                        stdout=subprocess.DEVNULL, env=os.environ | {"LADDER_COUNTS": str(file), "LADDER_SEED": "1"})
         launches = json.loads(file.read_text())["launches"]
 
-    def counts(work):
-        of = lambda memory, kind, what: work.get(memory, {}).get(kind, {}).get(what, 0)
-        kinds = ("read", "write", "atomic")
-        sectors = {f"global_{kind}_sectors": of("global", kind, "sectors") for kind in kinds}
-        sectors["global_read_sectors"] += of("global", "cp_async", "sectors")  # to the profiler cp.async is a load too
-        return (sectors
-                | {f"shared_{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in kinds}
-                | {f"shared_{kind}_conflicts": of("shared", kind, "conflicts") for kind in kinds[:2]}
-                | {f"{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in ("cp_async", "wgmma_operand")}
-                | {"cp_async_sectors": of("global", "cp_async", "sectors")})
-    return [{"kernel": launch["kernel"], "counts": counts(launch["work"])} for launch in launches]
+    return [{"kernel": launch["kernel"], "counts": counts_of(launch["work"])} for launch in launches]
+
+
+def counts_of(work):
+    """What the emulator has counted of a launch, by our names for the profiler's metrics."""
+    of = lambda memory, kind, what: work.get(memory, {}).get(kind, {}).get(what, 0)
+    kinds = ("read", "write", "atomic")
+    sectors = {f"global_{kind}_sectors": of("global", kind, "sectors") for kind in kinds}
+    sectors["global_read_sectors"] += of("global", "cp_async", "sectors")  # to the profiler cp.async is a load too
+    return (sectors
+            | {f"shared_{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in kinds}
+            | {f"shared_{kind}_conflicts": of("shared", kind, "conflicts") for kind in kinds[:2]}
+            | {f"{kind}_wavefronts": of("shared", kind, "wavefronts") for kind in ("cp_async", "wgmma_operand")}
+            | {"cp_async_sectors": of("global", "cp_async", "sectors")})
+
+
+def why_not_beside(build):
+    """What is missing to profile a rung on a GPU; None if nothing is."""
+    if "GPU " not in output_of(["nvidia-smi", "-L"]):
+        return "no NVIDIA GPU here"
+    if not shutil.which("ncu"):
+        return "no ncu (Nsight Compute) in PATH"
+    if not (build / "bin/ladder").exists():
+        return f"no {build / 'bin/ladder'} yet: ./ladder --backend gpu list builds it"
+    return None
+
+
+def launch_command(row):
+    """`ladder launch` of what a row of a result file has counted."""
+    shape = row["shape"]
+    sizes = {"batch": "batch", "heads": "heads", "kv-heads": "kv_heads", "n": "n_q", "n-k": "n_k", "d": "head_dim"}
+    return (["ladder", "launch", row["stage"]] + [part for option, key in sizes.items()
+                                                  for part in (f"--{option}", str(shape[key]))] +
+            (["--causal"] if shape["causal"] else []))
+
+
+def table(rows):
+    """Rows of text as lines, in columns; the first column to the left."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    return "\n".join("  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])])
+                     for row in rows)
+
+
+def beside_tables(counted, profiled):
+    """Two tables as text: what both count, summed over the launches; and what the profiler alone knows, by kernel."""
+    total = lambda launches, name: sum(launch["counts"].get(name, 0) for launch in launches)
+    known = [name for name in METRICS if any(name in launch["counts"] for launch in profiled)]
+    both = [["", "emulator", "profiler"]] + [
+        [name.replace("_", " "), str(total(counted, name)), str(total(profiled, name))]
+        for name in known if total(counted, name) or total(profiled, name)]
+    alone = [["", *(launch["kernel"].split("<")[0] for launch in profiled)]] + [
+        [name, *(f"{launch['busy'][name]:.6g}" if name in launch["busy"] else "" for launch in profiled)]
+        for name in PIPES if any(name in launch["busy"] for launch in profiled)]
+    return table(both) + "\n\n" + table(alone)
+
+
+def beside(file, build):
+    """Prints the tables of what a file of `ladder profile` holds, and adds what was profiled to its row."""
+    missing = why_not_beside(build)
+    if missing:
+        return print(f"\nNot beside the profiler's counts: {missing}.")
+    results = json.loads(file.read_text())
+    row = results["rows"][0]
+    launches = profile(launch_command(row), METRICS, build)
+    card = counters_of_card()
+    pipes = {name: metric for name, metric in PIPES.items() if metric.split(".")[0] in card}
+    for launch, measured in zip(launches, run_profiler(launch_command(row), set(pipes.values()), build=build)):
+        launch["busy"] = {}
+        for name, metric in pipes.items():
+            try:
+                launch["busy"][name] = float(measured[metric].replace(",", ""))
+            except (KeyError, ValueError):
+                continue  # this card does not tell
+        if "microseconds" in launch["busy"]:
+            launch["busy"]["microseconds"] /= 1e3
+    row["profiled"] = launches
+    file.write_text(json.dumps(results, indent=1) + "\n")
+    counted = [{"counts": counts_of(launch["work"])} for launch in row["counts"]["launches"]]
+    print("\nBeside the profiler (Nsight Compute), the same problem on this GPU"
+          f"{', without LSE' if row['lse'] else ''}:\n\n{beside_tables(counted, launches)}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("how", choices=["profile", "count"])
+    parser.add_argument("how", choices=["profile", "count", "beside"])
     parser.add_argument("result", type=pathlib.Path)
     parser.add_argument("--operands", action="store_true", help="of the kernels of tests/ptx/operands.cu")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/gpu", help="where bin/ladder for the GPU is")
     arguments = parser.parse_args()
+    if arguments.how == "beside":
+        return beside(arguments.result, arguments.build)
     on_gpu = arguments.how == "profile"
     result = {"commit": commit(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
     if on_gpu:

@@ -4,16 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "harness/inputs.h"
 #include "launch.h"
+#include "programs.h"
 
 namespace flashladder {
 namespace {
@@ -66,15 +64,6 @@ std::vector<std::string> slowed_by() {
 }
 
 }  // namespace
-
-std::string first_line_of(const std::string& command) {
-    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
-    std::array<char, 1024> buffer{};
-    if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return "";
-    std::string line = buffer.data();
-    while (!line.empty() && line.back() == '\n') line.pop_back();
-    return line;
-}
 
 nlohmann::json new_results() {
     cudaDeviceProp device;

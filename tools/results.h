@@ -25,7 +25,4 @@ nlohmann::json to_json(const AttentionShape& shape);
 nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison,
                           const TimedStage* timed);
 
-/// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
-std::string first_line_of(const std::string& command);
-
 }  // namespace flashladder

@@ -11,8 +11,8 @@
 namespace flashladder {
 namespace {
 
-/// Mutants are an array of {name, replace, with, caught_by, variants}: text that occurs once in the solution, the test that
-/// fails, and whether it needs the rung's variants.
+/// Mutants are an array of {name, replace, with, caught_by, variants}: text that occurs once in the solution, the test
+/// that fails, and whether it needs the rung's variants.
 std::string make_mutant(std::string_view solution, const std::string& mutants, const std::string& name) {
     for (const auto& mutant : nlohmann::json::parse(read_file(mutants)))
         if (mutant.at("name") == name)

@@ -1,0 +1,28 @@
+// `ladder profile`: what one rung asks of the machine on one problem, and what that costs by a model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "chapters.h"
+#include "problem.h"
+
+namespace flashladder {
+
+struct ProfileOptions {
+    AttentionShape shape;
+    bool lse = false;
+    std::size_t shared_bytes = 0;  // that a block may have; 0: as the virtual GPU is
+    int lines = 12;                // of the source that are shown
+    std::string card = "H100";     // that the model is of
+    int copies = 0;                // of the problem that run at once, for the model; 0: as many as fill the card
+    std::string json;
+    std::string roofline;  // an SVG file
+    std::uint64_t seed = 1;
+};
+
+/// Counts one rung on one problem: by kernel, by tensor and by source line, worst first; then what this costs by the
+/// model, and what the profiler says, where there are a GPU and Nsight Compute. Returns the exit status.
+int profile_rung(const Chapter& chapter, const ProfileOptions& options);
+
+}  // namespace flashladder

@@ -1,0 +1,50 @@
+#include "programs.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "harness/inputs.h"
+
+namespace flashladder {
+
+std::filesystem::path build_folder() {
+    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
+
+std::string quoted(const std::string& text) {
+    std::string result = "'";
+    for (char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
+    return result + "'";
+}
+
+int run_command(const std::string& command) {
+    std::fflush(stdout);  // what was printed before comes before
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string first_line_of(const std::string& command) {
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
+    std::array<char, 1024> buffer{};
+    if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return "";
+    std::string line = buffer.data();
+    while (!line.empty() && line.back() == '\n') line.pop_back();
+    return line;
+}
+
+int run_python_tool(const std::string& tool, const std::vector<std::string>& arguments) {
+    if (first_line_of("command -v python3").empty()) {
+        fmt::print("tools/{} needs python3, which is not there\n", tool);
+        return 1;
+    }
+    std::string command = fmt::format("python3 {}", quoted(fmt::format("{}/tools/{}", project_root(), tool)));
+    for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));
+    return run_command(command);
+}
+
+}  // namespace flashladder

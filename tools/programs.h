@@ -1,0 +1,25 @@
+// Other programs, which this one starts.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace flashladder {
+
+/// The build folder this program lies in, in its bin/.
+std::filesystem::path build_folder();
+
+/// A word for a shell that means this text.
+std::string quoted(const std::string& text);
+
+/// Runs a command in a shell. Returns its exit status, as a shell would.
+int run_command(const std::string& command);
+
+/// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
+std::string first_line_of(const std::string& command);
+
+/// Runs one of tools/*.py, which says itself what it lacks. Returns its exit status; without Python it says so: 1.
+int run_python_tool(const std::string& tool, const std::vector<std::string>& arguments);
+
+}  // namespace flashladder
