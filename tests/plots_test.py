@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/plots.py draws from result files, what it says of incomplete ones, and that the documents show all of it."""
+"""What tools/plots.py draws from result files, what it says of incomplete ones, and that the documents show it all."""
 import json
 import pathlib
 import re
@@ -43,7 +43,8 @@ def compare():
 
 def counts():
     def row(stage, d, n, shared=227 * 1024):
-        return {"stage": stage, "dtype": "f32" if stage < "04" else "bf16", "shape": shape(d, n), "shared_bytes": shared,
+        return {"stage": stage, "dtype": "f32" if stage < "04" else "bf16", "shape": shape(d, n),
+                "shared_bytes": shared,
                 "counts": {"requested_bytes": 20 * n * n, "distinct_bytes": 16 * n * d,
                            "peak_scratch_bytes": {"00": 4 * n * n, "01": 8 * n, "02": 8 * n}.get(stage[:2], 0)},
                 "closed_form": {"requested_bytes": 20 * n * n}}
@@ -95,7 +96,8 @@ class FromResults(unittest.TestCase):
     def test_tflops_by_n_names_each_line_and_has_no_rung_of_floats(self):
         all_axes = self.axes(measured.tflops_by_n)
         self.assertEqual(len(all_axes), 4)
-        for axes, of in zip(all_axes, ("d = 64, not causal", "d = 64, causal", "d = 128, not causal", "d = 128, causal")):
+        panels = ("d = 64, not causal", "d = 64, causal", "d = 128, not causal", "d = 128, causal")
+        for axes, of in zip(all_axes, panels):
             self.assertEqual(self.words(axes)[:5], [of, "04", "cuDNN", "FA2", "09"])  # names by height
             self.assertEqual(self.points(axes), {(n, speed + n / 100) for speed in (70, 400, 300, 399)
                                                  for n in (1024, 4096)})
@@ -128,8 +130,9 @@ class FromResults(unittest.TestCase):
 
     def test_the_algorithms_of_the_paper(self):
         self.assertEqual(measured.standard_bytes(2, 3), 4 * (4 * 6 + 4 * 4))
-        self.assertEqual(measured.flash_bytes(1024, 64, 64 * 1024), 4 * (2 * 1024 * 64 + 12 * (1024 * 64) ** 2 / (16 * 1024)))
-        self.assertEqual(measured.flash_bytes(16, 64, 64 * 1024), 4 * 5 * 16 * 64)  # one block of keys
+        N, d, M = 1024, 64, 16 * 1024  # M in floats
+        self.assertEqual(measured.flash_bytes(N, d, 4 * M), 4 * (2 * N * d + 12 * (N * d) ** 2 / M))
+        self.assertEqual(measured.flash_bytes(16, d, 4 * M), 4 * 5 * 16 * d)  # one block of keys
 
     def test_rungs_that_need_the_same_memory_are_one_line(self):
         axes, = self.axes(measured.memory)
@@ -221,7 +224,8 @@ class Documents(unittest.TestCase):
             if document.name == "CONTRIBUTING.md":  # has an example
                 continue
             text = document.read_text()
-            blocks = re.findall(r'<picture>\n  <source media="\(prefers-color-scheme: dark\)" srcset="(.+)-dark\.svg">\n'
+            blocks = re.findall(r'<picture>\n'
+                                r'  <source media="\(prefers-color-scheme: dark\)" srcset="(.+)-dark\.svg">\n'
                                 r'  <img src="(.+)\.svg" alt=".+">\n</picture>\n', text)
             self.assertEqual(2 * len(blocks), text.count(".svg"), document)
             for dark, light in blocks:

@@ -2,7 +2,9 @@
 """Draws the pictures of docs/pictures from the result files, the same bytes each time. Needs matplotlib 3.10.
 
     tools/plots.py            draws them: NAME.svg for a light page, NAME-dark.svg for a dark one
-    tools/plots.py --check    changes nothing; fails if one is stale. Without matplotlib 3.10: 77, which ctest calls skipped
+    tools/plots.py --check    changes nothing; fails if one is stale
+
+Without matplotlib 3.10 it ends with 77, which ctest takes for skipped.
 """
 import argparse
 import io

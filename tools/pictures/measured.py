@@ -9,11 +9,17 @@ import matplotlib.pyplot as plt
 
 from pictures.results import RUNGS, lengths, result, row_of, rows_of, source
 
-KINDS = [("float, any GPU", "C0", 0, 3), ("mma, sm_80", "C1", 4, 7), ("wgmma, sm_90a", "C2", 8, 99)]  # name, colour, rungs
+# Name, colour of the theme, first and last rung.
+KINDS = [("float, any GPU", "C0", 0, 3), ("mma, sm_80", "C1", 4, 7), ("TMA, wgmma, sm_90a", "C2", 8, 99)]
 PEERS = {"peer:torch-cudnn": "cuDNN", "peer:torch-flash": "FA2"}
 MARKERS = "os^Dv>P<Xp*hdH8"
 MASKS = {False: "not causal", True: "causal"}
 SMALL, TINY = 8, 7
+
+
+def look(name):
+    """A colour of the theme."""
+    return plt.rcParams[name]
 
 
 def number(stage):
@@ -40,7 +46,7 @@ def sources(axes, *files, what=""):
 
 
 def at_the_ends(axes, lines, gap=9.5):
-    """Names the lines at their right ends: lines is [(x, y, words, colour)]. Names that would overlap are moved apart."""
+    """Names lines at their right ends, [(x, y, name, colour)]. Names that would overlap are moved apart."""
     points_per_pixel = 72 / axes.figure.dpi
     lines = sorted(lines, key=lambda line: line[1])
     own = [axes.transData.transform((x, y))[1] * points_per_pixel for x, y, _, _ in lines]
@@ -50,9 +56,9 @@ def at_the_ends(axes, lines, gap=9.5):
             lacking = gap - (at[i + 1] - at[i])
             if lacking > 1e-3:
                 at[i], at[i + 1] = at[i] - lacking / 2, at[i + 1] + lacking / 2
-    for (x, y, words, color), here, there in zip(lines, own, at):
-        axes.annotate(words, (x, y), (7, round(there - here, 2)), textcoords="offset points", color=color, fontsize=SMALL,
-                      va="center")
+    for (x, y, name, color), here, there in zip(lines, own, at):
+        axes.annotate(name, (x, y), (7, round(there - here, 2)), textcoords="offset points", va="center", color=color,
+                      fontsize=SMALL)
 
 
 def axis_of_lengths(axes, ns):
@@ -71,7 +77,7 @@ def readable_bytes(x, _=None):
 
 
 def by_rung(stages, panels, ticks):
-    """Axes, a row a stage, the lowest at the bottom; one for each name of panels. The horizontal axes are logarithmic."""
+    """Figure and axes, one for each name in panels: a row a stage, the lowest at the bottom; a logarithmic scale."""
     figure, all_axes = plt.subplots(1, len(panels), sharex=True, sharey=True, figsize=(8.2, 0.9 + 0.215 * len(stages)),
                                     gridspec_kw={"wspace": 0.08})
     for axes, panel in zip(all_axes, panels):
@@ -96,11 +102,11 @@ def tflops_by_rung():
     figure, all_axes = by_rung(RUNGS, [f"TFLOP/s, d = {d}" for d in (64, 128)], lambda x, _: f"{x:g}")
     for axes, d in zip(all_axes, (64, 128)):
         speeds = [row_of(file, stage, set="grid", n_q=4096, head_dim=d)["tflops"] for stage in RUNGS]
-        axes.plot(speeds, range(len(RUNGS)), color=plt.rcParams["grid.color"], linewidth=1.2)
+        axes.plot(speeds, range(len(RUNGS)), color=look("grid.color"), linewidth=1.2)
         for y, (stage, speed) in enumerate(zip(RUNGS, speeds)):
             axes.plot([speed], [y], **style(stage))
-            axes.annotate(three_digits(speed), (speed, y), (7, 0), textcoords="offset points", va="center", fontsize=SMALL,
-                          bbox={"facecolor": plt.rcParams["axes.facecolor"], "edgecolor": "none", "pad": 0.5})
+            axes.annotate(three_digits(speed), (speed, y), (7, 0), textcoords="offset points", va="center",
+                          fontsize=SMALL, bbox={"facecolor": look("axes.facecolor"), "edgecolor": "none", "pad": 0.5})
     low, high = all_axes[0].get_xlim()
     all_axes[0].set_xlim(low, 2 * high)  # room for the last numbers
     for name, color, first, last in KINDS:
@@ -117,6 +123,7 @@ def tflops_by_n():
     shown = [stage for stage in RUNGS if number(stage) in (4, 7, 9, 12) or stage == RUNGS[-1]] + list(PEERS)
     figure, all_axes = plt.subplots(2, 2, sharex=True, sharey=True, figsize=(8.2, 5.8),
                                     gridspec_kw={"wspace": 0.2, "hspace": 0.1})
+    ends = {}
     for row, d in zip(all_axes, (64, 128)):
         for axes, causal in zip(row, MASKS):
             ns = lengths(file, head_dim=d, causal=causal)
@@ -131,11 +138,10 @@ def tflops_by_n():
                 axes.set_xlabel("N")
             if not causal:
                 axes.set_ylabel("TFLOP/s")
-            axes.label_lines = [(ns[-1], speeds[-1], short(stage), style(stage)["color"])
-                                for stage, speeds in lines.items()]
+            ends[axes] = [(ns[-1], speeds[-1], short(stage), style(stage)["color"]) for stage, speeds in lines.items()]
     all_axes[0][0].set_ylim(bottom=0)
-    for axes in all_axes.flat:
-        at_the_ends(axes, axes.label_lines)
+    for axes, names in ends.items():  # now that the scales are what they stay
+        at_the_ends(axes, names)
     sources(all_axes[1][0], file, what=f"PyTorch {file['torch']}, cuDNN {file['cudnn']}; ")
     return figure
 
@@ -147,8 +153,8 @@ def error_by_rung():
     figure, all_axes = by_rung(stages, [f"relative error, d = {d}" for d in (64, 128)],
                                lambda x, _: f"{x:.0e}".replace("e-0", "e-"))
     for axes, d in zip(all_axes, (64, 128)):
-        for bits, name in ((24, "float, 2⁻²⁴"), (8, "bf16, 2⁻⁸")):  # significant bits; rounding is off by as much at most
-            axes.axvline(2 ** -bits, color=plt.rcParams["axes.edgecolor"], linewidth=0.8, linestyle=":")
+        for bits, name in ((24, "float, 2⁻²⁴"), (8, "bf16, 2⁻⁸")):  # significant ones
+            axes.axvline(2 ** -bits, color=look("axes.edgecolor"), linewidth=0.8, linestyle=":")
             axes.annotate(name, (2 ** -bits, len(stages) - 0.3), (0, 2), textcoords="offset points",
                           ha="center", fontsize=SMALL)
         for y, stage in enumerate(stages):
@@ -165,21 +171,22 @@ ONE_HEAD, H100 = {"heads": 1, "causal": False}, {"shared_bytes": 227 * 1024}  # 
 
 
 def bytes_by_rung():
-    """Bytes of device memory that every rung asks for, beside its closed form and the papers'."""
+    """Bytes of device memory: what every rung requests, its closed form, and what a perfect cache lets through."""
     file = result("counts.json")
     figure, all_axes = by_rung(RUNGS, [f"bytes of device memory, d = {d}" for d in (64, 128)], readable_bytes)
     for axes, d in zip(all_axes, (64, 128)):
         rows = [row_of(file, stage, n_q=1024, head_dim=d, **ONE_HEAD, **H100) for stage in RUNGS]
         for y, (stage, row) in enumerate(zip(RUNGS, rows)):
-            counted, look = row["counts"], {**style(stage), "linestyle": "none"}
-            axes.plot([counted["distinct_bytes"], counted["requested_bytes"]], [y, y], color=look["color"], linewidth=1)
-            axes.plot([counted["requested_bytes"]], [y], **look, label="requested" if y == 0 else None)
-            axes.plot([counted["distinct_bytes"]], [y], **look, markerfacecolor=plt.rcParams["axes.facecolor"],
+            distinct, requested = row["counts"]["distinct_bytes"], row["counts"]["requested_bytes"]
+            points = {**style(stage), "linestyle": "none"}
+            axes.plot([distinct, requested], [y, y], color=points["color"], linewidth=1)
+            axes.plot([requested], [y], **points, label="requested" if y == 0 else None)
+            axes.plot([distinct], [y], **points, markerfacecolor=look("axes.facecolor"),
                       label="distinct" if y == 0 else None)
-            axes.plot([row["closed_form"]["requested_bytes"]], [y], "|", color=plt.rcParams["text.color"], markersize=11,
+            axes.plot([row["closed_form"]["requested_bytes"]], [y], "|", color=look("text.color"), markersize=11,
                       label="closed form" if y == 0 else None)
             once = 4 * 1024 * d * (4 if row["dtype"] == "f32" else 2)  # Q, K, V and O
-            axes.plot([once, once], [y - 0.5, y + 0.5], ":", color=plt.rcParams["text.color"], linewidth=1,
+            axes.plot([once, once], [y - 0.5, y + 0.5], ":", color=look("text.color"), linewidth=1,
                       label="Q, K, V and O once" if y == 0 else None)
     figure.legend(*all_axes[0].get_legend_handles_labels(), loc="upper center", ncols=4, fontsize=SMALL,
                   bbox_to_anchor=(0.5, 0.96))
@@ -193,13 +200,13 @@ def standard_bytes(N, d):
 
 
 def flash_bytes(N, d, M):
-    """What its Algorithm 1 moves with M bytes on chip, in bytes: K and V once; Q and O in and O out for each B_c keys."""
+    """What its Algorithm 1 moves with M bytes on chip, in bytes: K and V once; Q, O in and O out for each B_c keys."""
     B_c = M / 4 / (4 * d)
     return 4 * (2 * N * d + 3 * N * d * max(1, N / B_c))
 
 
 def bytes_by_n_and_m():
-    """Bytes of device memory by N, and of rung 02 by shared memory, beside the papers' bounds."""
+    """Requested bytes of device memory by N, and of rung 02 by shared memory, beside the paper's algorithms."""
     file, d = result("counts.json"), 64
     figure, (by_n, by_m) = plt.subplots(1, 2, sharey=True, figsize=(8.2, 3.9), width_ratios=[6, 5],
                                        gridspec_kw={"wspace": 0.35})
@@ -209,11 +216,12 @@ def bytes_by_n_and_m():
         counted = [row_of(file, stage, n_q=n, head_dim=d, **ONE_HEAD, **H100)["counts"]["requested_bytes"] for n in ns]
         by_n.plot(ns, counted, **style(stage))
         ends.append((ns[-1], counted[-1], short(stage), style(stage)["color"]))
-    theory = {"color": plt.rcParams["text.color"], "linewidth": 1, "linestyle": ":"}
-    for bound, words in ((lambda n: standard_bytes(n, d), "Algorithm 0"), (lambda n: flash_bytes(n, d, M), "Algorithm 1"),
-                         (lambda n: 4 * 4 * n * d, "Q, K, V, O once")):
-        by_n.plot(ns, [bound(n) for n in ns], **theory)
-        ends.append((ns[-1], bound(ns[-1]), words, theory["color"]))
+    theory = {"color": look("text.color"), "linewidth": 1, "linestyle": ":"}
+    for name, moved in (("Algorithm 0", [standard_bytes(n, d) for n in ns]),
+                        ("Algorithm 1", [flash_bytes(n, d, M) for n in ns]),
+                        ("Q, K, V, O once", [4 * 4 * n * d for n in ns])):
+        by_n.plot(ns, moved, **theory)
+        ends.append((ns[-1], moved[-1], name, theory["color"]))
     tiled, n = RUNGS[2], ns[-1]
     rows = sorted((row["shared_bytes"], row["counts"]["requested_bytes"])
                   for row in rows_of(file, stage=tiled, n_q=n, head_dim=d, **ONE_HEAD) if row["shared_bytes"] != M)
@@ -246,15 +254,15 @@ def memory():
     ns = lengths(file, head_dim=64, **ONE_HEAD, **H100)
     same = {}
     for stage in RUNGS:
-        peaks = tuple(row_of(file, stage, n_q=n, head_dim=64, **ONE_HEAD, **H100)["counts"]["peak_scratch_bytes"] for n in ns)
-        same.setdefault(peaks, []).append(stage)
+        rows = [row_of(file, stage, n_q=n, head_dim=64, **ONE_HEAD, **H100) for n in ns]
+        same.setdefault(tuple(row["counts"]["peak_scratch_bytes"] for row in rows), []).append(stage)
     figure, axes = plt.subplots(figsize=(6, 3.4))
     ends = []
     for peaks, stages in same.items():
         axes.plot(ns, peaks, **style(stages[0]), clip_on=False)
-        joint = " to " if len(stages) > 2 else ", "
-        ends.append((ns[-1], peaks[-1], joint.join(dict.fromkeys(map(short, (stages[0], stages[-1])))),
-                     style(stages[0])["color"]))
+        neighbours = len(stages) > 2 and number(stages[-1]) - number(stages[0]) == len(stages) - 1
+        name = f"{short(stages[0])} to {short(stages[-1])}" if neighbours else ", ".join(map(short, stages))
+        ends.append((ns[-1], peaks[-1], name, style(stages[0])["color"]))
     axis_of_lengths(axes, ns)
     axes.set_yscale("symlog", linthresh=10)
     axes.yaxis.set_major_formatter(readable_bytes)

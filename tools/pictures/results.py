@@ -9,7 +9,7 @@ RUNGS = sorted(folder.name for folder in (ROOT / "solutions").iterdir() if folde
 
 
 def result(name):
-    """What docs/results/`name` holds. Ends with a sentence if it is not there, is no JSON, or lacks what is looked up."""
+    """What docs/results/`name` holds. Ends with a sentence if it is not there, no JSON, or lacks what is looked up."""
     class Entry(dict):
         def __missing__(self, key):
             sys.exit(f"{name}: no \"{key}\" in {json.dumps(self)[:160]}")
