@@ -10,7 +10,7 @@ import json
 import pathlib
 import sys
 
-from plots import GREY, plt, svg
+from pictures.style import THEMES, plt, svg
 
 
 def points(row):
@@ -34,13 +34,13 @@ def draw(row):
     right = max(max(x for _, x, _ in memories) * 4, 4e3 * peak / min(gb_s for *_, gb_s in memories))
     bottom = min(min(heights.values()) / 3, left * min(gb_s for *_, gb_s in memories) / 1e3)
     figure, axes = plt.subplots(figsize=(6, 3.6))
-    for (name, x, gb_s), color in zip(memories, ["#3d8bd4", "#e08e2b"]):
+    for (name, x, gb_s), color in zip(memories, ["C1", "C2"]):
         axes.plot([left, 1e3 * peak / gb_s, right], [left * gb_s / 1e3, peak, peak], color=color, linewidth=1.5)
         axes.axvline(x, color=color, linewidth=0.8, linestyle=":", label=f"{name}, {gb_s:.0f} GB/s: FLOP for its bytes")
         for marker, height in heights.items():
             axes.plot([x], [height], marker, color=color, markersize=7)
     for marker in heights:
-        axes.plot([], [], marker, color=GREY, label=meanings[marker])
+        axes.plot([], [], marker, color=plt.rcParams["text.color"], label=meanings[marker])
     axes.text(right, peak * 1.15, f"tensor cores, {peak:.0f} TFLOP/s", ha="right", fontsize=9)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -48,16 +48,17 @@ def draw(row):
     axes.set_ylim(bottom, peak * 3)
     axes.set_xlabel("FLOP for each byte")
     axes.set_ylabel(f"TFLOP/s on an {costs['card']}")
-    axes.set_title(f"{row['stage']}: bound by {costs['bound']}", fontsize=10, color=GREY)
-    axes.legend(labelcolor=GREY, loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=8, ncol=2)
-    return svg(figure)
+    axes.set_title(f"{row['stage']}: bound by {costs['bound']}", fontsize=10)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=8, ncol=2)
+    return figure
 
 
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     row = json.loads(pathlib.Path(sys.argv[1]).read_text())["rows"][0]
-    pathlib.Path(sys.argv[2]).write_text(draw(row))
+    with plt.rc_context(THEMES[""]):
+        pathlib.Path(sys.argv[2]).write_text(svg(draw(row)))
     print(f"\nThe roofline is in {sys.argv[2]}.")
 
 
