@@ -68,12 +68,10 @@ else()
 endif()
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
-  # Registers, shared memory and spills of every solution, as ptxas tells them, and the instructions that it must have;
-  # fails on a spill, on serialized wgmma, and where an instruction is missing.
+  # Registers, shared memory and spills of every solution, and of the learner's files that are built, as ptxas told them;
+  # the instructions that they must have. Fails on a spill, on serialized wgmma, and where an instruction is missing.
   add_custom_target(resource-report
-    COMMAND ${CMAKE_COMMAND} -D NVCC=${CMAKE_CUDA_COMPILER} -D ROOT=${CMAKE_SOURCE_DIR}
-            "-DARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}" -D OUTPUT=${CMAKE_BINARY_DIR}/resource-report.o
-            -D TOOLS=${CMAKE_BINARY_DIR}/binary-tools
+    COMMAND ${CMAKE_COMMAND} -D NVCC=${CMAKE_CUDA_COMPILER} -D BUILD=${CMAKE_BINARY_DIR}
             -P ${CMAKE_SOURCE_DIR}/cmake/ResourceReport.cmake
     VERBATIM USES_TERMINAL)
 endif()
@@ -88,6 +86,11 @@ function(add_kernels target file)
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})
     architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})
-    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}")
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}"
+      CUDA_COMPILER_LAUNCHER "sh;${CMAKE_SOURCE_DIR}/cmake/keep_output.sh")
+    target_compile_options(${target} PRIVATE --resource-usage)
+    if(target MATCHES "^solution-|^gemm$")
+      add_dependencies(resource-report ${target})
+    endif()
   endif()
 endfunction()

@@ -5,11 +5,12 @@
 #   - the instructions that the rung is about are missing
 #   - from rung 13 on, the loop with the products has R2UR: the compiler could not prove that all lanes of a warp have the
 #     same address of an operand, and fetches it from a vector register in every step
-#   cmake -D NVCC=... -D ROOT=... -D ARCHITECTURES=80-real;90a-real -D OUTPUT=scratch.o -P ResourceReport.cmake
-# -D SOLUTIONS=file.cu;... takes these instead of all. cuobjdump and nvdisasm are those beside nvcc, else those that
-# -D TOOLS=folder has or gets from pip.
+#   cmake -D NVCC=... -D BUILD=build/gpu -P ResourceReport.cmake
+# Takes the objects in BUILD, and what the compiler said of them (keep_output.sh). cuobjdump and nvdisasm are those beside
+# nvcc, else those that BUILD/binary-tools has or gets from pip.
 
-include(${CMAKE_CURRENT_LIST_DIR}/Architectures.cmake)
+set(TOOLS ${BUILD}/binary-tools)
+set(OUTPUT ${BUILD}/resource-report)
 
 # What a rung's machine code must have on every architecture, by its number; an empty list: nothing in particular.
 set(instructions_00 "")
@@ -44,33 +45,22 @@ endif()
 cmake_path(GET NVDISASM PARENT_PATH folder)
 set(ENV{PATH} "${folder}:$ENV{PATH}")
 
-# ---- the solutions
+# ---- the solutions, and the learner's files that have been built
 
 set(bad "")
-if(NOT SOLUTIONS)
-  file(GLOB SOLUTIONS ${ROOT}/solutions/[0-9]*/*.cu)
+file(GLOB logs ${BUILD}/CMakeFiles/*.dir/solutions/*/*.cu.o.log ${BUILD}/*/CMakeFiles/*.dir/__/chapters/*/attention.cu.o.log)
+list(SORT logs)
+if(NOT logs)
+  message(FATAL_ERROR "nothing is built in ${BUILD}")
 endif()
-list(SORT SOLUTIONS)
-foreach(solution IN LISTS SOLUTIONS)
-  cmake_path(GET solution PARENT_PATH folder)
+foreach(log IN LISTS logs)
+  string(REGEX REPLACE "\\.log$" "" object ${log})
+  cmake_path(GET object PARENT_PATH folder)
   cmake_path(GET folder FILENAME rung)
-  architectures_of(${solution} architectures ${ARCHITECTURES})
-  set(targets "")
-  foreach(architecture IN LISTS architectures)
-    string(REGEX REPLACE "-(real|virtual)$" "" number ${architecture})
-    if(number MATCHES "^[0-9]")
-      list(APPEND targets -gencode arch=compute_${number},code=sm_${number})
-    else()
-      list(APPEND targets -arch=${architecture})  # native, all-major
-    endif()
-  endforeach()
-  execute_process(
-    COMMAND ${NVCC} -std=c++20 -O3 ${targets} -I ${ROOT}/common -D FLASHLADDER_GPU --resource-usage -c ${solution} -o ${OUTPUT}
-    OUTPUT_FILE ${OUTPUT}.txt ERROR_FILE ${OUTPUT}.txt RESULT_VARIABLE status)
-  execute_process(COMMAND c++filt INPUT_FILE ${OUTPUT}.txt OUTPUT_VARIABLE report)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${rung} does not compile:\n${report}")
+  if(object MATCHES "/chapters/")
+    string(APPEND rung " (yours)")
   endif()
+  execute_process(COMMAND c++filt INPUT_FILE ${log} OUTPUT_VARIABLE report)
   string(REPLACE ";" "," report "${report}")
   string(REPLACE "\n" ";" lines "${report}")
   foreach(line IN LISTS lines)
@@ -99,14 +89,11 @@ foreach(solution IN LISTS SOLUTIONS)
     set(instructions_${number} ${instructions_later})
   endif()
   if(instructions_${number})
-    string(REGEX MATCHALL "sm_[0-9]+[a-z]*" compiled "${targets}")
-    if(NOT compiled)
-      string(REGEX MATCHALL "for 'sm_[0-9]+[a-z]*'" compiled "${report}")  # of native
-      list(REMOVE_DUPLICATES compiled)
-      string(REGEX REPLACE "for '|'" "" compiled "${compiled}")
-    endif()
+    string(REGEX MATCHALL "for 'sm_[0-9]+[a-z]*'" compiled "${report}")
+    list(REMOVE_DUPLICATES compiled)
+    string(REGEX REPLACE "for '|'" "" compiled "${compiled}")
     foreach(architecture IN LISTS compiled)
-      execute_process(COMMAND ${CUOBJDUMP} -sass -arch ${architecture} ${OUTPUT}
+      execute_process(COMMAND ${CUOBJDUMP} -sass -arch ${architecture} ${object}
         OUTPUT_FILE ${OUTPUT}.sass RESULT_VARIABLE status)
       if(NOT status EQUAL 0)
         message(FATAL_ERROR "cuobjdump cannot read the machine code of ${rung} for ${architecture}")
