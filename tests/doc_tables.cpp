@@ -65,6 +65,7 @@ TEST_CASE("a missing result file is a sentence") {
     for (const char* table : {"stages", "schedules", "orders", "gemm", "sizes"})
         CHECK(project.table(std::string("template ") + table) == "(docs/results/template.json is not there yet.)\n");
     CHECK(project.table("comparison more") == "(docs/results/compare.json is not there yet.)\n");
+    CHECK(project.table("pipes") == "(docs/results/pipes.json is not there yet.)\n");
     CHECK(project.table("variant-times rung=12") == "(docs/results/variants.json is not there yet.)\n");
     CHECK(ends_with(project.table("choices"), "(docs/results/tune.json is not there yet.)\n"));
     project.write("template.json", measured());
@@ -258,6 +259,21 @@ TEST_CASE("cost-model: what was counted, scaled to the heads that were timed; a 
     CHECK(project.table("cost-model d=128 card=H100").find("| XU | 2.002 |  |  |") != std::string::npos);
     CHECK(project.table("cost-model d=128 card=H100").find("| c |") == std::string::npos);
     CHECK(project.table("cost-model d=128 card=H100").find("times: a card, commit 0123") != std::string::npos);
+}
+
+TEST_CASE("pipes: rungs and peers, or one rung and its variants; what the profiler does not tell is left out") {
+    const Project project;
+    const auto row = [](const char* stage, double tensor) {
+        return json{{"stage", stage}, {"shape", attention(128, 4096)},
+                    {"busy", {{"tensor %", tensor}, {"HBM bytes", 3e6}, {"microseconds", 2.0}}}};
+    };
+    project.write("pipes.json", measured({{"profiler", "a profiler"},
+                                          {"rows", {row("13-lean", 94.56), row("13-lean/two", 80), row("cuDNN", 70)}}}));
+    CHECK(project.has("pipes", "| d 128, N 4096 | 13-lean | 94.6% |  |  |  |  | 1500 |  |  |  |"));
+    CHECK(project.has("pipes", "| d 128, N 4096 | cuDNN | 70.0% |"));
+    CHECK(project.table("pipes").find("two") == std::string::npos);
+    CHECK(project.has("pipes rung=13", "| d 128, N 4096 | two | 80.0% |"));
+    CHECK(project.table("pipes rung=13").find("cuDNN") == std::string::npos);
 }
 
 }  // namespace

@@ -685,6 +685,40 @@ std::string loops_table(const nlohmann::json& r, const Arguments&) {
         table.markdown(), r.at("nvcc").get<std::string>(), r.at("architecture").get<std::string>());
 }
 
+/// What a rung and its variants, or without a rung all of them, keep busy and what their warps wait for.
+std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
+    const bool one = arguments.contains("rung");
+    Table table({"problem", "", "tensor cores", "issue slots", "FMA", "ALU", "XU", "HBM, GB/s", "HBM, L2, mbarriers",
+                 "shared memory, XU", "barriers"});
+    for (const auto& row : r.at("rows")) {
+        const std::string stage = row.at("stage");
+        const bool is_variant = stage.find('/') != std::string::npos;
+        if (one ? !stage.starts_with(arguments.at("rung")) : is_variant) continue;
+        const auto& shape = row.at("shape");
+        const auto& busy = row.at("busy");
+        const auto number = [&](const char* what, const char* unit, int digits) {
+            return busy.contains(what) ? fmt::format("{:.{}f}{}", busy.at(what).get<double>(), digits, unit) : "";
+        };
+        const bool timed_bytes = busy.contains("HBM bytes") && busy.contains("microseconds");
+        table.add({fmt::format("d {}, N {}{}", shape.at("head_dim").get<int>(), shape.at("n_q").get<int>(),
+                               shape.at("causal").get<bool>() ? ", causal" : ""),
+                   is_variant ? stage.substr(stage.find('/') + 1) : stage, number("tensor %", "%", 1),
+                   number("issue slots %", "%", 1), number("FMA %", "%", 1), number("ALU %", "%", 1),
+                   number("XU %", "%", 1),
+                   timed_bytes ? fmt::format("{:.0f}", busy.at("HBM bytes").get<double>() / 1e3 /
+                                                           busy.at("microseconds").get<double>())
+                               : "",
+                   number("warps that wait for device memory or mbarriers", "", 2),
+                   number("warps that wait for shared memory or exponentials", "", 2),
+                   number("warps that wait at barriers", "", 2)});
+    }
+    return fmt::format("{}\nBusy parts of the active cycles, and warps of a quarter of a multiprocessor that wait for each "
+                       "of the last three when one issues. {}, driver {}, {}, commit {}, {}.\n",
+                       table.markdown(), r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(),
+                       r.at("profiler").get<std::string>(), r.at("commit").get<std::string>(),
+                       r.at("date").get<std::string>());
+}
+
 /// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.
 std::string profiler_table(const nlohmann::json& gpu, const Arguments& arguments) {
     const nlohmann::json emulated = results(arguments.at("emulator"), arguments);
@@ -850,6 +884,7 @@ const std::map<std::string, Generator> generators = {
     {"choices", {"", choices_table}},
     {"orders", {"docs/results/orders.json", orders_table}},
     {"loops", {"docs/results/loops.json", loops_table}},
+    {"pipes", {"docs/results/pipes.json", pipes_table}},
     {"cost-model", {counts_file, cost_model_table}},
     {"diff", {"", diff_block}},
     {"ncu", {"docs/results/ncu.json", profiler_table}},

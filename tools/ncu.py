@@ -51,7 +51,7 @@ METRICS = {
 BUSY = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
 STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 PIPES = {
-    "microseconds": "gpu__time_duration.sum",  # nanoseconds; converted below
+    "microseconds": "gpu__time_duration.sum",
     "cycles": "sm__cycles_elapsed.max",
     "HBM bytes": "dram__bytes.sum",
     "L2 sectors": "lts__t_sectors.sum",
@@ -197,6 +197,19 @@ def beside_tables(counted, profiled):
     return table(both) + "\n\n" + table(alone)
 
 
+def busy(row):
+    """PIPES of one launch; what this card does not tell is left out."""
+    found = {}
+    for name, metric in PIPES.items():
+        try:
+            found[name] = float(row[metric].replace(",", ""))
+        except (KeyError, ValueError):
+            continue
+    if "microseconds" in found:
+        found["microseconds"] /= 1e3  # the profiler's base unit is a nanosecond
+    return found
+
+
 def beside(file, build):
     """Prints the tables of what a file of `ladder profile` holds, and adds what was profiled to its row."""
     missing = why_not_beside(build)
@@ -206,16 +219,9 @@ def beside(file, build):
     row = results["rows"][0]
     launches = profile(launch_command(row), METRICS, build)
     card = counters_of_card()
-    pipes = {name: metric for name, metric in PIPES.items() if metric.split(".")[0] in card}
-    for launch, measured in zip(launches, run_profiler(launch_command(row), set(pipes.values()), build=build)):
-        launch["busy"] = {}
-        for name, metric in pipes.items():
-            try:
-                launch["busy"][name] = float(measured[metric].replace(",", ""))
-            except (KeyError, ValueError):
-                continue  # this card does not tell
-        if "microseconds" in launch["busy"]:
-            launch["busy"]["microseconds"] /= 1e3
+    known = {metric for metric in PIPES.values() if metric.split(".")[0] in card}
+    for launch, measured in zip(launches, run_profiler(launch_command(row), known, build=build)):
+        launch["busy"] = busy(measured)
     row["profiled"] = launches
     file.write_text(json.dumps(results, indent=1) + "\n")
     counted = [{"counts": counts_of(launch["work"])} for launch in row["counts"]["launches"]]
