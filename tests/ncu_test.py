@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""What tools/ncu.py makes of the profiler's words, and of a machine without a profiler."""
+import contextlib
+import io
+import pathlib
+import sys
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import ncu
+
+
+class Beside(unittest.TestCase):
+    def printed_without(self, gpus, which, build="/nowhere"):
+        out = io.StringIO()
+        with mock.patch.object(ncu, "output_of", lambda command: gpus), \
+             mock.patch.object(ncu.shutil, "which", lambda program: which), contextlib.redirect_stdout(out):
+            ncu.beside(pathlib.Path("/nowhere/profile.json"), pathlib.Path(build))
+        return out.getvalue()
+
+    def test_one_line_says_what_is_missing(self):
+        self.assertEqual(self.printed_without("", None), "\nNot beside the profiler's counts: no NVIDIA GPU here.\n")
+        self.assertEqual(self.printed_without("GPU 0: a card", None),
+                         "\nNot beside the profiler's counts: no ncu (Nsight Compute) in PATH.\n")
+        self.assertIn("no /nowhere/bin/ladder yet: ./ladder --backend gpu", self.printed_without("GPU 0: a card", "ncu"))
+
+    def test_the_launch_is_that_of_the_row(self):
+        shape = {"batch": 1, "heads": 4, "kv_heads": 2, "n_q": 8, "n_k": 9, "head_dim": 64, "causal": True}
+        self.assertEqual(ncu.launch_command({"stage": "14-lcsf", "shape": shape}),
+                         ["ladder", "launch", "14-lcsf", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--n", "8",
+                          "--n-k", "9", "--d", "64", "--causal"])
+
+    def test_what_a_card_does_not_tell_is_left_out(self):
+        row = {ncu.PIPES["microseconds"]: "12,000", ncu.PIPES["cycles"]: "7", ncu.PIPES["tensor %"]: "n/a"}
+        self.assertEqual(ncu.busy(row), {"microseconds": 12.0, "cycles": 7.0})
+
+    def test_tables(self):
+        counted = [{"counts": {"global_read_sectors": 3}}, {"counts": {"global_read_sectors": 4}}]
+        profiled = [{"kernel": "multiply<1>", "counts": {"global_read_sectors": 5}, "busy": {"cycles": 1.0}},
+                    {"kernel": "softmax", "counts": {"global_read_sectors": 6}, "busy": {}}]
+        lines = ncu.beside_tables(counted, profiled).splitlines()
+        self.assertEqual(lines[1].split(), ["global", "read", "sectors", "7", "11"])
+        self.assertEqual(lines[3].split(), ["multiply", "softmax"])
+        self.assertEqual(lines[4].split(), ["cycles", "1"])
+
+
+class Counts(unittest.TestCase):
+    def test_cp_async_is_a_load_to_the_profiler(self):
+        work = {"global": {"read": {"sectors": 2}, "cp_async": {"sectors": 5}}, "shared": {"read": {"wavefronts": 3}}}
+        counts = ncu.counts_of(work)
+        self.assertEqual((counts["global_read_sectors"], counts["cp_async_sectors"]), (7, 5))
+        self.assertEqual((counts["shared_read_wavefronts"], counts["shared_write_wavefronts"]), (3, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
