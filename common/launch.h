@@ -7,6 +7,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -49,6 +50,23 @@ struct LaunchConfig {
     unsigned blocks = 1;       // the second bound of the kernel's __launch_bounds__, for setmaxnreg on the emulator
 };
 
+/// No more blocks than this on a multiprocessor of the GPU, although more would have room: launches of this thread ask for
+/// as much shared memory as that takes. 0: no limit. For tools that measure what occupancy is worth.
+inline thread_local int most_blocks = 0;
+
+/// The dynamic shared memory that a launch asks for, in bytes.
+inline std::size_t shared_bytes_of(const LaunchConfig& config) {
+#ifdef FLASHLADDER_GPU
+    if (most_blocks > 0) {
+        const int all = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+        const int each = device_attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+        const int too_much_for_one_more = all / (most_blocks + 1) - each + 1;
+        return std::max(config.shared_bytes, static_cast<std::size_t>(too_much_for_one_more));
+    }
+#endif
+    return config.shared_bytes;
+}
+
 /// What the last launch_kernel() of this thread launched: entry is null if there was none.
 struct LaunchedKernel {
     const void* entry = nullptr;
@@ -66,10 +84,10 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         std::tuple<Parameters...> arguments;
     } call{kernel, {static_cast<Parameters>(std::forward<Arguments>(arguments))...}};
     const void* entry = reinterpret_cast<const void*>(kernel);
-    last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), config.shared_bytes};
-    check_cuda(
-        cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
-        "opting in to dynamic shared memory");
+    const std::size_t shared_bytes = shared_bytes_of(config);
+    last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), shared_bytes};
+    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
+               "opting in to dynamic shared memory");
 #ifdef FLASHLADDER_GPU
     void* addresses[sizeof...(Parameters) + 1];
     std::apply(
@@ -81,7 +99,7 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     cudaLaunchConfig_t launch{};
     launch.gridDim = config.grid;
     launch.blockDim = config.block;
-    launch.dynamicSmemBytes = config.shared_bytes;
+    launch.dynamicSmemBytes = shared_bytes;
     launch.stream = config.stream;
     cudaLaunchAttribute cluster{};
     cluster.id = cudaLaunchAttributeClusterDimension;
@@ -94,7 +112,8 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         auto& call = *static_cast<Call*>(parameters);
         std::apply(call.kernel, call.arguments);
     };
-    emulator::launch({entry, run, &call, sizeof call, config.blocks}, config.grid, config.block, config.shared_bytes, config.cluster);
+    emulator::launch({entry, run, &call, sizeof call, config.blocks}, config.grid, config.block, shared_bytes,
+                     config.cluster);
 #endif
     check_cuda(cudaGetLastError(), "kernel");
 }
