@@ -9,6 +9,7 @@
 
 include(Architectures)
 
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # for libflashladder.so
 add_library(flashladder_options INTERFACE)
 set(host_warnings -Wall -Wextra -Werror)
 # Reports name files from the project's folder on, whichever folder is built in.
@@ -44,7 +45,6 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-  set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # for libflashladder.so
   target_compile_definitions(flashladder_options INTERFACE FLASHLADDER_GPU)
   target_compile_options(flashladder_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>"
