@@ -38,5 +38,11 @@ else:
 
 
 def attention(q, k, v, causal, scale, stage, return_lse):
-    out, lse = _operator(q, k, v, causal, scale, stage, return_lse)
+    """flashladder.attention of PyTorch tensors."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.layout != torch.strided:
+            raise TypeError(f"{name} has layout {x.layout}, but must have torch.strided")
+        if x.device != q.device:  # here, because PyTorch takes a tensor of its meta device as a wish for a dry run
+            raise ValueError(f"{name} is on {x.device}, but q is on {q.device}")
+    out, lse = _operator(q, k, v, bool(causal), scale, str(stage), return_lse)
     return (out, lse) if return_lse else out

@@ -362,8 +362,14 @@ def test_errors_with_torch():
         flashladder.attention(q, inputs()[0], v)
     with pytest.raises(ValueError, match="there is no stage '15-magic'"):
         flashladder.attention(q, k, v, stage="15-magic")
+    with pytest.raises(ValueError, match="there is no stage '3'"):
+        flashladder.attention(q, k, v, stage=3)
     with pytest.raises(TypeError, match="q has dtype float64"):
         flashladder.attention(q.double(), k, v)
+    with pytest.raises(TypeError, match="v has layout torch.sparse_coo"):
+        flashladder.attention(q, k, v.to_sparse())
+    with pytest.raises(ValueError, match="k is on meta, but q is on cpu"):
+        flashladder.attention(q, k.to("meta"), v)
     with pytest.raises(ValueError, match="v has n = 39, but k has 40"):
         flashladder.attention(q, k, v[:, :, :39])
     if has_cuda:
@@ -371,6 +377,13 @@ def test_errors_with_torch():
             flashladder.attention(q.cuda(), k, v)
         with pytest.raises(ValueError, match="k is on cuda:0, but q is on cpu"):
             flashladder.attention(q, k.cuda(), v.cuda())
+
+
+@needs_torch
+def test_a_dry_run_on_the_meta_device():
+    q, k, v = (x.to("meta") for x in tensors(*inputs((1, 2, 20, 64), (1, 1, 30, 64))))
+    out, lse = flashladder.attention(q, k, v, return_lse=True)
+    assert out.is_meta and out.shape == q.shape and lse.shape == (1, 2, 20)
 
 
 # ---- on a GPU
