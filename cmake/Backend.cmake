@@ -9,7 +9,6 @@
 
 include(Architectures)
 
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # for libflashladder.so
 add_library(flashladder_options INTERFACE)
 set(host_warnings -Wall -Wextra -Werror)
 # Reports name files from the project's folder on, whichever folder is built in.

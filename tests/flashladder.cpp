@@ -140,8 +140,9 @@ TEST_CASE("tensors of the host: the same, with scratch that the stage needs, LSE
         DeviceBuffer plain(rows_of_O.size());
         REQUIRE(cudaMemcpy(plain.data(), rows_of_O.data(), rows_of_O.size(), cudaMemcpyHostToDevice) == cudaSuccess);
         const auto rows = rows_to_check(shape, 1);
-        const Comparison result = compare({plain.download(shape.q_elements(), shape.dtype), lse}, shape,
-                                          reference_attention(problem.inputs, rows), standard_attention(problem.inputs, rows));
+        const Comparison result =
+            compare({plain.download(shape.q_elements(), shape.dtype), lse}, shape,
+                    reference_attention(problem.inputs, rows), standard_attention(problem.inputs, rows));
         CHECK_MESSAGE(result.passed, result.describe(shape));
     }
 }

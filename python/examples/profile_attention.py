@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plain attention beside a stage, in torch.profiler's words: which kernels run, how long, and how much memory they take.
+"""Plain attention beside a stage, by torch.profiler: which kernels run, how long, and how much memory they take.
 
     python/examples/profile_attention.py                        bf16, 14-lcsf
     python/examples/profile_attention.py --stage 01-minimal-flash --dtype float32 --n 1024
@@ -65,7 +65,8 @@ def main():
     except (ValueError, RuntimeError) as error:
         sys.exit(f"profile_attention.py: {error}")
     exact = plain_attention(*(x[:1, :1].double() for x in (q, k, v)), options.causal)  # of one head
-    error = {name: ((x[:1, :1] - exact).norm() / exact.norm()).item() for name, x in (("plain", plain()), ("ours", got))}
+    error = {name: ((x[:1, :1] - exact).norm() / exact.norm()).item()
+             for name, x in (("plain", plain()), ("ours", got))}
     del exact, got
     print(f"relative error against double precision: plain attention {error['plain']:.1e}, {options.stage} "
           f"{error['ours']:.1e}")

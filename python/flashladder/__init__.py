@@ -29,7 +29,7 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
     other tensors on the CPU, give NumPy arrays. Other CUDA tensors need PyTorch, and give its. There are no gradients.
 
     TypeError: not a tensor, or a dtype that no stage has. ValueError: no such stage; or shapes, strides, devices or a
-    dtype that this one does not support. RuntimeError: CUDA or the kernel failed, or there is no library for the device.
+    dtype that this one does not support. RuntimeError: CUDA or the kernel failed; there is no library for the device.
     """
     scale = None if scale is None else float(scale)
     if torch and any(isinstance(x, torch.Tensor) for x in (q, k, v)):

@@ -14,7 +14,7 @@ def library(backend):
     named = os.environ.get("FLASHLADDER_LIBRARY") if backend == "gpu" else None
     if backend == "gpu" and not named and not path.exists():
         raise RuntimeError("this flashladder has no GPU library: it is built by pip where nvcc is found; or set "
-                           "FLASHLADDER_LIBRARY to a build/gpu/lib/libflashladder.so, which may come from another machine")
+                           "FLASHLADDER_LIBRARY to a build/gpu/lib/libflashladder.so, which another machine may build")
     try:
         opened = _core.Library(os.path.abspath(named) if named else str(path))
     except RuntimeError as error:
@@ -36,7 +36,8 @@ def names(backend):
     """Of stages, and of all that can be asked for, their variants too."""
     described = json.loads(library(backend).stages)
     plain = [stage["stage"] for stage in described]
-    return plain, {*plain, *(f"{stage['stage']}/{form['variant']}" for stage in described for form in stage["variants"])}
+    forms = [f"{stage['stage']}/{form['variant']}" for stage in described for form in stage["variants"]]
+    return plain, {*plain, *forms}
 
 
 def forward(backend, stage, q, k, v, out, lse, causal, scale, stream=0, allocate=None):

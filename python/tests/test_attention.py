@@ -228,7 +228,8 @@ def test_errors_of_strides():
     x = inputs((2, 1, 40, 128))[0]
     small = inputs((2, 1, 40, 64))[0]
     wrong(ValueError, "q has a stride of 2 in its last dimension", x[..., ::2], small, small)
-    wrong(ValueError, "k has a stride of 0 from row to row", small, np.broadcast_to(small[:, :, :1], small.shape), small)
+    one_row = np.broadcast_to(small[:, :, :1], small.shape)
+    wrong(ValueError, "k has a stride of 0 from row to row", small, one_row, small)
     half = inputs((2, 1, 40, 64), dtype="float16")
     wrong(ValueError, "14-lcsf: V has a negative row stride", half[0], half[1], half[2][:, :, ::-1], stage=STRIDES)
     wrong(ValueError, "is not contiguous", small[::-1], small, small)
@@ -251,28 +252,27 @@ def test_what_fails_is_a_runtime_error():
         flashladder.attention(q, q, q, stage="00-standard-attention")
 
 
-def in_another_process(code, **environment):
-    return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True)
-
-
-ON_A_GPU = "import flashladder._library as library; library.library('gpu')"
+def error_of_the_gpu_library(path):
+    """What a process says that wants one, where FLASHLADDER_LIBRARY names this path."""
+    code = "import flashladder._library as library; library.library('gpu')"
+    return subprocess.run([sys.executable, "-c", code], env={**os.environ, "FLASHLADDER_LIBRARY": path},
+                          capture_output=True, text=True).stderr
 
 
 def test_libraries_that_are_none():
-    said = in_another_process(ON_A_GPU, FLASHLADDER_LIBRARY="/nowhere/libflashladder.so").stderr
+    said = error_of_the_gpu_library("/nowhere/libflashladder.so")
     assert "RuntimeError: cannot use the GPU library: /nowhere/libflashladder.so: cannot open" in said
-    said = in_another_process(ON_A_GPU, FLASHLADDER_LIBRARY=flashladder._core.__file__).stderr
+    said = error_of_the_gpu_library(flashladder._core.__file__)
     assert "it has no flashladder_backend: it is no FlashLadder library" in said
     emulator = os.path.join(os.path.dirname(flashladder.__file__), "libflashladder-cpu.so")
-    said = in_another_process(ON_A_GPU, FLASHLADDER_LIBRARY=emulator).stderr
-    assert "which is the emulator's library, not one for GPUs" in said
+    assert "which is the emulator's library, not one for GPUs" in error_of_the_gpu_library(emulator)
 
 
 def test_without_a_gpu_library():
     folder = os.path.dirname(flashladder.__file__)
     if os.path.exists(os.path.join(folder, "libflashladder-gpu.so")):
         pytest.skip("this package has one")
-    assert "RuntimeError: this flashladder has no GPU library" in in_another_process(ON_A_GPU, FLASHLADDER_LIBRARY="").stderr
+    assert "RuntimeError: this flashladder has no GPU library" in error_of_the_gpu_library("")
 
 
 class OnCuda(OfAnotherLibrary):
@@ -322,7 +322,8 @@ def test_torch_strides_and_those_of_the_output(device):
     expected = reference(*map(as_array, (q, k, v)))[0]
     check(as_array(got), expected, "bfloat16")
     one = q[:, :1].expand(q.shape)  # all heads in one place
-    check(as_array(flashladder.attention(one, k, v, stage=STRIDES)), reference(*map(as_array, (one, k, v)))[0], "bfloat16")
+    got = flashladder.attention(one, k, v, stage=STRIDES)
+    check(as_array(got), reference(*map(as_array, (one, k, v)))[0], "bfloat16")
 
 
 @needs_torch
@@ -430,7 +431,8 @@ def test_cuda_graphs(stage):
 @needs_cuda
 def test_torch_compile_with_cuda_graphs():
     (q, k, v), dtype = cuda_inputs(BF16)
-    compiled = torch.compile(lambda *x: flashladder.attention(*x, stage=BF16) + 0, mode="reduce-overhead", fullgraph=True)
+    compiled = torch.compile(lambda *x: flashladder.attention(*x, stage=BF16) + 0, mode="reduce-overhead",
+                             fullgraph=True)
     for _ in range(4):
         got = compiled(q, k, v).clone()
     check(as_array(got), reference(*map(as_array, (q, k, v)))[0], dtype)
@@ -438,10 +440,8 @@ def test_torch_compile_with_cuda_graphs():
 
 @needs_cuda
 def test_other_cuda_tensors_give_torchs():
-    class Other(OfAnotherLibrary):
-        pass
     (q, k, v), dtype = cuda_inputs(BF16)
-    got = flashladder.attention(*map(Other, (q, k, v)), stage=BF16)
+    got = flashladder.attention(*map(OfAnotherLibrary, (q, k, v)), stage=BF16)
     assert type(got) is torch.Tensor
     check(as_array(got), reference(*map(as_array, (q, k, v)))[0], dtype)
 
