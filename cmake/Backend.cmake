@@ -44,7 +44,6 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-  set(CMAKE_POSITION_INDEPENDENT_CODE ON)  # for libflashladder.so
   target_compile_definitions(flashladder_options INTERFACE FLASHLADDER_GPU)
   target_compile_options(flashladder_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>"

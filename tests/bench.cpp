@@ -181,7 +181,7 @@ TEST_CASE("nobody, or not all who were named, can do it: one line says why") {
     CHECK(why_no_bench(all, {problem(1024), problem(1024, 64, true)}, options) == "");  // one of them is enough
     CHECK(why_no_bench(all, {problem(1024, 64, true)}, options).starts_with("01-b: causal is not supported"));
     options.rungs = {}, options.dtype = "f16";
-    CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported");
+    CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported (only bf16)");
 }
 
 TEST_CASE("a problem is cut down to one of its kind") {

@@ -42,6 +42,7 @@ struct CProblem {
 };
 
 constexpr const char *standard = "00-standard-attention", *swapped = "03-row-swapped-loops";
+constexpr const char* bulk = "08-bulk-tensor-copies";  // takes strides
 
 /// A variant, which is no stage of its own.
 const Registration variant{{Support{.stage = swapped, .variant = "of the test", .head_dims = {64}},
@@ -86,6 +87,66 @@ TEST_CASE("a stage launched from C agrees with the reference, LSE too") {
     CHECK_MESSAGE(c.passed, c.describe(problem.inputs.shape));
 }
 
+TEST_CASE("tensors of the host: the same, with scratch that the stage needs, LSE, and gaps that stay as they are") {
+    AttentionShape shape = grouped_causal();
+    const char *names[] = {swapped, standard, bulk}, *backend = flashladder_backend();
+#ifdef FLASHLADDER_GPU
+    CHECK(std::string(backend) == "gpu");
+#else
+    CHECK(std::string(backend) == "cpu");
+#endif
+    for (const char* name : names) {
+        if (name == bulk && device_attribute(cudaDevAttrComputeCapabilityMajor) < 9) continue;
+        CAPTURE(name);
+        const bool has_lse = name != standard;
+        if (name == standard) shape.causal = false, shape.kv_heads = shape.heads;
+        if (name == bulk) shape.dtype = DType::f16;
+        const CProblem problem(name, shape, has_lse);
+        // A gap of as many elements behind each row of O and K, where the stage takes strides.
+        const int gap = name == bulk ? 8 : 0, element = static_cast<int>(bytes_per_element(shape.dtype));
+        const auto on_host = [&](const std::vector<float>& values, bool gaps) {
+            const int columns = shape.head_dim + (gaps ? gap : 0);
+            std::vector<unsigned char> bytes(values.size() / shape.head_dim * columns * element, 0x5A);
+            DeviceBuffer plain(values.size() * element);
+            plain.upload(values, shape.dtype);
+            for (std::size_t row = 0; row < values.size() / shape.head_dim; ++row)
+                REQUIRE(cudaMemcpy(&bytes[row * columns * element],
+                                   static_cast<char*>(plain.data()) + row * shape.head_dim * element,
+                                   shape.head_dim * element, cudaMemcpyDeviceToHost) == cudaSuccess);
+            return bytes;
+        };
+        const auto Q = on_host(problem.inputs.Q, false), K = on_host(problem.inputs.K, true),
+                   V = on_host(problem.inputs.V, false);
+        auto O = on_host(std::vector<float>(shape.q_elements()), true);
+        std::vector<float> lse(has_lse ? shape.lse_elements() : 0);
+        FlashLadderForward c = problem.c;
+        c.Q = Q.data(), c.K = K.data(), c.V = V.data(), c.O = O.data(), c.lse = has_lse ? lse.data() : nullptr;
+        c.scratch = nullptr;
+        const long long columns = shape.head_dim + gap;
+        const auto with_gaps = [&](long long (&strides)[3], int heads, int rows) {
+            strides[0] = heads * rows * columns, strides[1] = rows * columns, strides[2] = columns;
+        };
+        with_gaps(c.K_strides, shape.kv_heads, shape.n_k), with_gaps(c.O_strides, shape.heads, shape.n_q);
+        REQUIRE(text(flashladder_forward_from_host(&c)) == "no error");
+
+        bool gaps_untouched = true;
+        std::vector<unsigned char> rows_of_O;
+        for (std::size_t i = 0; i < O.size(); ++i) {
+            const bool in_gap = static_cast<long long>(i / element % columns) >= shape.head_dim;
+            if (in_gap) gaps_untouched &= O[i] == 0x5A;
+            if (!in_gap) rows_of_O.push_back(O[i]);
+        }
+        CHECK(gaps_untouched);
+        DeviceBuffer plain(rows_of_O.size());
+        REQUIRE(cudaMemcpy(plain.data(), rows_of_O.data(), rows_of_O.size(), cudaMemcpyHostToDevice) == cudaSuccess);
+        const auto rows = rows_to_check(shape, 1);
+        const Comparison result =
+            compare({plain.download(shape.q_elements(), shape.dtype), lse}, shape,
+                    reference_attention(problem.inputs, rows), standard_attention(problem.inputs, rows));
+        CHECK_MESSAGE(result.passed, result.describe(shape));
+    }
+}
+
 TEST_CASE("scratch: as many bytes as the stage says") {
     AttentionShape shape;
     shape.n_q = 17, shape.n_k = 19;
@@ -102,6 +163,8 @@ TEST_CASE("errors are text that names what is wrong") {
     std::size_t bytes = 77;
     const auto both = [&](const FlashLadderForward& c) {
         const std::string error = text(flashladder_forward(&c));
+        CHECK(flashladder_refused() == 1);
+        CHECK(error == text(flashladder_forward_from_host(&c)));
         CHECK(error == text(flashladder_scratch_bytes(&c, &bytes)));
         CHECK(bytes == 77);  // nothing is written where there is nothing to say
         return error;
@@ -129,6 +192,11 @@ TEST_CASE("errors are text that names what is wrong") {
     for (long long* strides : {problem.c.Q_strides, problem.c.O_strides})  // those of 33 rows, written out
         strides[0] = 4 * 33 * 64, strides[1] = 33 * 64, strides[2] = 64;
     CHECK(text(flashladder_forward(&problem.c)) == "no error");  // and then all is well again
+    CHECK(flashladder_refused() == 0);
+
+    c = problem.c, c.n_q = c.n_k = 1 << 30;  // more than any device has: not the stage's refusal
+    CHECK(text(flashladder_forward_from_host(&c)).starts_with("allocating "));
+    CHECK(flashladder_refused() == 0);
 }
 
 TEST_CASE("gemm from C: a result, its variants, and errors that are text") {

@@ -1,21 +1,29 @@
 #include "harness/flashladder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "harness/gemm.h"
-#include "harness/stage.h"
+#include "harness/run.h"
+#include "launch.h"
 
 namespace flashladder {
 namespace {
+
+thread_local bool refused = false;
 
 /// Does the work; what it throws becomes text.
 template <class Work>
 const char* error_of(Work work) {
     thread_local std::string error;
+    refused = false;
     try {
         work();
         return nullptr;
+    } catch (const std::invalid_argument& exception) {
+        error = exception.what();
+        refused = true;
     } catch (const std::exception& exception) {
         error = exception.what();
     } catch (...) {
@@ -34,6 +42,38 @@ AttentionShape shape_of(const FlashLadderForward& p) {
 }
 
 Strides strides_of(const long long (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
+
+/// The stage that solves the problem. Throws std::invalid_argument if it cannot.
+const Stage& stage_of(const FlashLadderForward& p) {
+    const Stage& stage = find_stage(text(p.stage, "stage"));
+    const std::string why = why_unsupported(stage.supports, shape_of(p), p.lse != nullptr);
+    if (!why.empty()) throw std::invalid_argument(why);
+    return stage;
+}
+
+void forward(const FlashLadderForward& p) {
+    find_stage(text(p.stage, "stage"))
+        .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+                 strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides)});
+}
+
+/// The bytes from a tensor's first element to behind its last one.
+std::size_t extent_bytes(const AttentionShape& s, int heads, int rows, Strides strides) {
+    if (strides == Strides{}) strides = contiguous(heads, rows, s.head_dim);
+    const auto last = [](std::int64_t stride, int extent) { return std::max<std::int64_t>(stride, 0) * (extent - 1); };
+    return (last(strides.batch, s.batch) + last(strides.head, heads) + last(strides.row, rows) + s.head_dim) *
+           bytes_per_element(s.dtype);
+}
+
+/// Device memory with what the host has at an address.
+struct OnDevice : DeviceBuffer {
+    OnDevice(const void* host, std::size_t bytes) : DeviceBuffer(bytes) {
+        check_cuda(cudaMemcpy(data(), host, bytes, cudaMemcpyHostToDevice), "copy to the device");
+    }
+    void copy_to(void* host) const {
+        check_cuda(cudaMemcpy(host, data(), bytes(), cudaMemcpyDeviceToHost), "copy from the device");
+    }
+};
 
 std::string describe_stages() {
     nlohmann::json all = nlohmann::json::array();
@@ -73,24 +113,38 @@ const char* flashladder_stages(const char** json) {
 }
 
 const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t* bytes) {
-    return error_of([&] {
-        const Stage& stage = find_stage(text(problem->stage, "stage"));
-        const AttentionShape shape = shape_of(*problem);
-        const std::string why = why_unsupported(stage.supports, shape, problem->lse != nullptr);
-        if (!why.empty()) throw std::invalid_argument(why);
-        *bytes = stage.scratch_bytes(shape);
-    });
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(shape_of(*problem)); });
 }
 
 const char* flashladder_forward(const FlashLadderForward* problem) {
+    return error_of([&] { forward(*problem); });
+}
+
+const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
     return error_of([&] {
-        const FlashLadderForward& p = *problem;
-        find_stage(text(p.stage, "stage"))
-            .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
-                     strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides),
-                     strides_of(p.O_strides)});
+        FlashLadderForward p = *problem;
+        const AttentionShape s = shape_of(p);
+        const DeviceBuffer scratch(stage_of(p).scratch_bytes(s));
+        const OnDevice Q(p.Q, extent_bytes(s, s.heads, s.n_q, strides_of(p.Q_strides)));
+        const OnDevice K(p.K, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.K_strides)));
+        const OnDevice V(p.V, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.V_strides)));
+        const OnDevice O(p.O, extent_bytes(s, s.heads, s.n_q, strides_of(p.O_strides)));
+        const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+        p.scratch = scratch.data();
+        forward(p);
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        O.copy_to(problem->O), lse.copy_to(problem->lse);
     });
 }
+
+int flashladder_refused() { return refused; }
+
+#ifdef FLASHLADDER_GPU
+const char* flashladder_backend() { return "gpu"; }
+#else
+const char* flashladder_backend() { return "cpu"; }
+#endif
 
 const char* flashladder_gemm(const char* variant, int M, int N, int K, const void* A, const void* B, void* C,
                              void* scratch, void* stream) {

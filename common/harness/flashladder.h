@@ -1,8 +1,9 @@
 /* FlashLadder as a C library: what ctypes, a Python package or another language calls. libflashladder.so has all stages
  * and exports these functions alone.
  *
- * Each returns null, or one line that says what is wrong; the text lives until the thread's next call that fails.
- * Nothing is thrown across this boundary, and nothing allocates device memory or waits for the device. */
+ * A function that returns an error returns null if there is none, else one line that says what is wrong (the emulator's
+ * report has more); the text lives until the thread's next call that fails. Nothing is thrown across this boundary.
+ * Nothing allocates device memory or waits for the device, where it does not say so. */
 #pragma once
 
 #include <stddef.h>
@@ -44,6 +45,17 @@ const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t*
 /* Launches the stage on `stream`; O and lse are there once the stream has got so far. May be captured into a graph
  * after a first launch outside. */
 const char* flashladder_forward(const FlashLadderForward* problem);
+
+/* The same for tensors in the host's memory: copies them to device memory, gaps between rows too, and O and lse back.
+ * Waits. Takes no scratch: it allocates what the stage needs. */
+const char* flashladder_forward_from_host(const FlashLadderForward* problem);
+
+/* Of the thread's last error: 1 if a problem was refused, and nothing was launched; 0 if CUDA or a kernel failed. */
+int flashladder_refused(void);
+
+/* "gpu", or "cpu" for the emulator, whose device memory is neither the host's nor a GPU's. It runs one kernel at a
+ * time: two threads must not call it at once. */
+const char* flashladder_backend(void);
 
 /* C = A B for matrices of bf16, row after row: (M, N) = (M, K) (K, N); sizes are multiples of 8, addresses of 16 bytes.
  * `variant` is one of those that flashladder_gemm_variants gives as a JSON array; "" is the kernel itself. `scratch` is a

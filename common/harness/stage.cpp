@@ -123,8 +123,11 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     if (std::find(supports.head_dims.begin(), supports.head_dims.end(), shape.head_dim) == supports.head_dims.end())
         return refuse(
             fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(supports.head_dims, ", ")));
-    if (std::find(supports.dtypes.begin(), supports.dtypes.end(), shape.dtype) == supports.dtypes.end())
-        return refuse(fmt::format("dtype {} is not supported", to_string(shape.dtype)));
+    if (std::find(supports.dtypes.begin(), supports.dtypes.end(), shape.dtype) == supports.dtypes.end()) {
+        std::vector<std::string> able;
+        for (const DType dtype : supports.dtypes) able.push_back(to_string(dtype));
+        return refuse(fmt::format("dtype {} is not supported (only {})", to_string(shape.dtype), fmt::join(able, ", ")));
+    }
     if (shape.causal && !supports.causal) return refuse("causal is not supported (from 03-row-swapped-loops on)");
     if (wants_lse && !supports.lse) return refuse("lse is not supported (from 03-row-swapped-loops on)");
     if (shape.heads % shape.kv_heads != 0)

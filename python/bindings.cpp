@@ -1,0 +1,205 @@
+// The module flashladder._core: checks DLPack tensors and hands them to a backend's library, which it opens by its
+// path. It knows no kernels, and building it takes no CUDA.
+#include <dlfcn.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "harness/flashladder.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+using Array = nb::ndarray<nb::ro>;
+constexpr int alignment = 16;  // bytes: kernels load so many at a time
+
+/// Python's str.format.
+template <class... Arguments>
+std::string format(const char* pattern, const Arguments&... arguments) {
+    return nb::cast<std::string>(nb::str(pattern).format(arguments...));
+}
+
+constexpr auto TypeError = nb::exception_type::type_error, ValueError = nb::exception_type::value_error;
+
+template <class... Arguments>
+[[noreturn]] void refuse(nb::exception_type type, const char* pattern, const Arguments&... arguments) {
+    throw nb::builtin_exception(type, format(pattern, arguments...).c_str());
+}
+
+/// "float16", as NumPy and PyTorch spell it.
+std::string dtype_text(nb::dlpack::dtype dtype) {
+    constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+    const std::string kind = dtype.code < std::size(kinds) ? kinds[dtype.code] : "unknown";
+    return kind == "bool" ? kind : kind + std::to_string(dtype.bits) + (dtype.lanes == 1 ? "" : " vectors");
+}
+
+/// "cpu", or "cuda:1"; of others the number that DLPack has for them.
+std::string device_text(const Array& array) {
+    switch (array.device_type()) {
+        case nb::device::cpu::value:
+        case nb::device::cuda_host::value:
+            return "cpu";
+        case nb::device::cuda::value:
+        case nb::device::cuda_managed::value:
+            return "cuda:" + std::to_string(array.device_id());
+        default:
+            return "DLPack's device type " + std::to_string(array.device_type());
+    }
+}
+
+/// A tensor of (batch, heads, n, d), whatever its dtype and device.
+struct Tensor {
+    Tensor(const char* name, nb::handle object) : name(name) {
+        if (!nb::try_cast(object, array))
+            refuse(TypeError, "{} is no tensor that DLPack can pass on (dtype: {})", name,
+                   nb::getattr(object, "dtype", nb::str("unknown")));
+        dtype = dtype_text(array.dtype()), device = device_text(array);
+        nb::list extents;
+        for (std::size_t i = 0; i < array.ndim(); ++i) extents.append(array.shape(i));
+        const nb::tuple all(extents);
+        if (array.ndim() != 4) refuse(ValueError, "{} has shape {}, but must have (batch, heads, n, d)", name, all);
+        for (int i = 0; i < 4; ++i) {
+            if (array.shape(i) < 1 || array.shape(i) > INT_MAX)
+                refuse(ValueError, "{} has shape {}: each extent must be from 1 to {}", name, all, INT_MAX);
+            shape[i] = static_cast<int>(array.shape(i));
+        }
+    }
+
+    /// Strides to the next batch, head and row, in elements. Those of an extent of 1, where libraries have any number,
+    /// are as a contiguous tensor has them, since the C interface takes three times 0 for one. ValueError if the rows
+    /// are not contiguous, or share their memory.
+    void get_strides(long long (&strides)[3]) const {
+        if (shape[3] > 1 && array.stride(3) != 1)
+            refuse(ValueError, "{} has a stride of {} in its last dimension, but must have 1", name, array.stride(3));
+        long long plain = shape[3];
+        for (int i = 2; i >= 0; plain *= shape[i--]) strides[i] = shape[i] == 1 ? plain : array.stride(i);
+        if (strides[2] == 0) refuse(ValueError, "{} has a stride of 0 from row to row", name);
+        if (reinterpret_cast<std::uintptr_t>(array.data()) % alignment != 0)
+            refuse(ValueError, "{} begins at {:#x}, which is no multiple of {} bytes; a copy of it would", name,
+                   reinterpret_cast<std::uintptr_t>(array.data()), alignment);
+    }
+
+    const char* name;
+    Array array;  // keeps the memory
+    std::string dtype, device;
+    int shape[4];
+};
+
+void check_equal(const char* what, const Tensor& t, const auto& value, const Tensor& q, const auto& expected) {
+    if (value != expected) refuse(ValueError, "{} has {} {}, but {} has {}", t.name, what, value, q.name, expected);
+}
+
+/// libflashladder.so of a backend.
+class Library {
+public:
+    explicit Library(const std::string& path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), close) {
+        if (!handle_) throw std::runtime_error(dlerror());
+        backend_ = function<decltype(&flashladder_backend)>("flashladder_backend")();
+        refused_ = function<decltype(refused_)>("flashladder_refused");
+        scratch_bytes_ = function<decltype(scratch_bytes_)>("flashladder_scratch_bytes");
+        forward_ = function<decltype(forward_)>("flashladder_forward");
+        forward_from_host_ = function<decltype(forward_from_host_)>("flashladder_forward_from_host");
+        const char* json = nullptr;
+        check(function<decltype(&flashladder_stages)>("flashladder_stages")(&json));
+        stages_ = json;
+    }
+
+    const std::string& backend() const { return backend_; }
+    const std::string& stages() const { return stages_; }
+
+    void forward(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle out_object,
+                 nb::handle lse_object, const std::string& stage, bool causal, std::optional<float> scale,
+                 std::uintptr_t stream, nb::object allocate) const {
+        const Tensor q("q", q_object), k("k", k_object), v("v", v_object), out("the output", out_object);
+        FlashLadderForward p{};
+        p.stage = stage.c_str(), p.dtype = c_dtype(q);
+        for (const Tensor* t : {&k, &v}) {
+            if (t->dtype != q.dtype) refuse(TypeError, "{} has dtype {}, but q has {}", t->name, t->dtype, q.dtype);
+            if (t->device != q.device) refuse(ValueError, "{} is on {}, but q is on {}", t->name, t->device, q.device);
+            check_equal("batch", *t, t->shape[0], q, q.shape[0]);
+            check_equal("d =", *t, t->shape[3], q, q.shape[3]);
+        }
+        check_equal("heads:", v, v.shape[1], k, k.shape[1]);
+        check_equal("n =", v, v.shape[2], k, k.shape[2]);
+        if (q.device.rfind(backend_ == "gpu" ? "cuda:" : "cpu", 0) != 0)
+            refuse(ValueError, "q is on {}, but must be on the CPU or a CUDA device", q.device);
+
+        p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1];
+        p.n_q = q.shape[2], p.n_k = k.shape[2], p.head_dim = q.shape[3];
+        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3]))),
+        p.stream = reinterpret_cast<void*>(stream);
+        p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data();
+        p.O = const_cast<void*>(out.array.data());
+        Array lse, scratch;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(scratch_bytes_(&p, &bytes));  // "not supported" is a better answer than what strides are wrong
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        if (backend_ == "cpu") return check(forward_from_host_(&p));  // holds the GIL: the emulator has one thread
+
+        if (bytes > 0) scratch = nb::cast<Array>(allocate(bytes)), p.scratch = const_cast<void*>(scratch.data());
+        const char* error = nullptr;
+        {
+            const nb::gil_scoped_release others_may_run;
+            error = forward_(&p);
+        }
+        check(error);
+    }
+
+private:
+    static void close(void*) {}  // never: who knows what of it still runs on a device
+
+    template <class Function>
+    Function function(const char* name) const {
+        void* address = dlsym(handle_.get(), name);
+        if (!address)
+            throw std::runtime_error(format("it has no {}: it is no FlashLadder library, or an old one", name));
+        return reinterpret_cast<Function>(address);
+    }
+
+    /// What the library refuses is a ValueError; what fails, a RuntimeError.
+    void check(const char* error) const {
+        if (error && refused_()) throw nb::value_error(error);
+        if (error) throw std::runtime_error(error);
+    }
+
+    static const char* c_dtype(const Tensor& t) {
+        for (const auto& [name, of_c] : {std::pair("float32", "f32"), {"float16", "f16"}, {"bfloat16", "bf16"}})
+            if (t.dtype == name) return of_c;
+        refuse(TypeError, "{} has dtype {}, but must have float32, float16 or bfloat16", t.name, t.dtype);
+    }
+
+    std::unique_ptr<void, void (*)(void*)> handle_;
+    std::string backend_, stages_;
+    decltype(&flashladder_refused) refused_;
+    decltype(&flashladder_scratch_bytes) scratch_bytes_;
+    decltype(&flashladder_forward) forward_;
+    decltype(&flashladder_forward_from_host) forward_from_host_;
+};
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    nb::class_<Library>(module, "Library", "A backend's libflashladder.so. RuntimeError if the path names none.")
+        .def(nb::init<std::string>(), nb::arg("path"))
+        .def_prop_ro("backend", &Library::backend, "\"cpu\" or \"gpu\"")
+        .def_prop_ro("stages", &Library::stages, "What the stages can do, as JSON.")
+        .def("forward", &Library::forward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"),
+             nb::arg("lse").none(), nb::arg("stage"), nb::arg("causal"), nb::arg("scale").none(), nb::arg("stream"),
+             nb::arg("allocate").none(),
+             "Writes to out, and to lse if it is not None. On a GPU on that stream of the current device, with the "
+             "scratch that allocate(bytes) gives; else it waits.");
+}

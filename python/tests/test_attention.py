@@ -1,0 +1,457 @@
+"""The package against attention in double precision. What needs PyTorch or a GPU is skipped without; it needs neither
+the sources nor a build folder: `pytest python/tests`, wherever flashladder is installed."""
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import flashladder
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+needs_torch = pytest.mark.skipif(torch is None, reason="no PyTorch")
+has_cuda = torch is not None and torch.cuda.is_available()
+needs_cuda = pytest.mark.skipif(not has_cuda, reason="no CUDA device that PyTorch sees")
+is_hopper = has_cuda and torch.cuda.get_device_capability()[0] == 9
+needs_hopper = pytest.mark.skipif(not is_hopper, reason="no GPU of compute capability 9.0")
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+
+FLOAT, BF16, STRIDES = "03-row-swapped-loops", "04-tensor-cores", "14-lcsf"
+# As common/harness/run.cpp has it, in the norm.
+ALLOWED_ERROR = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 5e-3}
+
+
+def reference(q, k, v, causal=False, scale=None):
+    """Output and LSE of arrays, in double precision."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    n_q, n_k = scores.shape[2:]
+    if causal:
+        scores = np.where(np.arange(n_k) <= np.arange(n_q)[:, None] + n_k - n_q, scores, -np.inf)
+    highest = scores.max(axis=3, keepdims=True)
+    weights = np.exp(scores - highest)
+    total = weights.sum(axis=3, keepdims=True)
+    return weights / total @ v, (np.log(total) + highest)[..., 0]
+
+
+def check(got, expected, dtype):
+    got = np.asarray(got, np.float64)
+    assert got.shape == expected.shape
+    error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
+    assert error <= ALLOWED_ERROR[dtype], error  # NaN fails
+
+
+def inputs(shape=(1, 1, 40, 64), kv=None, dtype="float32", seed=1):
+    """q of the shape, k and v of `kv`, by default the same."""
+    random = np.random.default_rng(seed)
+    return [random.standard_normal(s).astype(dtype) for s in (shape, kv or shape, kv or shape)]
+
+
+def tensors(*arrays, dtype="bfloat16", device="cpu"):
+    return [torch.from_numpy(x).to(device, getattr(torch, dtype)) for x in arrays]
+
+
+def as_array(tensor):
+    return tensor.double().cpu().numpy()
+
+
+# ---- NumPy
+
+
+def names(what=lambda stage: True):
+    return [stage["stage"] for stage in flashladder.stages() if what(stage)]
+
+
+def test_stages():
+    described = flashladder.stages()
+    assert [stage["stage"][:2] for stage in described] == [f"{i:02}" for i in range(len(described))]
+    assert flashladder.attention.__defaults__[2] in names()
+    assert {"head_dims", "dtypes", "causal", "lse", "grouped_query", "strides"} <= set(described[0])
+
+
+@pytest.mark.parametrize("stage", names(lambda stage: "f32" in stage["dtypes"]))
+def test_numpy_float32(stage):
+    q, k, v = inputs((1, 2, 33, 64), (1, 2, 45, 64))
+    got = flashladder.attention(q, k, v, stage=stage)
+    assert type(got) is np.ndarray and got.dtype == np.float32
+    check(got, reference(q, k, v)[0], "float32")
+
+
+@pytest.mark.parametrize("stage", names(lambda stage: "f16" in stage["dtypes"]))
+def test_numpy_float16(stage):
+    q, k, v = inputs((1, 1, 70, 64), (1, 1, 90, 64), "float16")
+    got = flashladder.attention(q, k, v, stage=stage)
+    assert got.dtype == np.float16
+    check(got, reference(q, k, v)[0], "float16")
+
+
+@pytest.mark.parametrize("shape, kv", [((1, 1, 1, 64), (1, 1, 1, 64)), ((1, 1, 1, 128), (1, 1, 67, 128)),
+                                       ((2, 4, 17, 64), (2, 2, 35, 64)), ((1, 3, 65, 64), (1, 1, 64, 64))])
+@pytest.mark.parametrize("causal", [False, True])
+def test_shapes_causal_grouped_queries_and_lse(shape, kv, causal):
+    if causal and shape[2] > kv[2]:
+        kv = (*kv[:2], shape[2], kv[3])  # else some query sees no key
+    q, k, v = inputs(shape, kv)
+    got, lse = flashladder.attention(q, k, v, causal=causal, stage=FLOAT, return_lse=True)
+    expected, expected_lse = reference(q, k, v, causal)
+    check(got, expected, "float32")
+    assert lse.dtype == np.float32
+    np.testing.assert_allclose(lse, expected_lse, rtol=1e-5, atol=1e-5)
+
+
+def test_scale():
+    q, k, v = inputs()
+    check(flashladder.attention(q, k, v, scale=0.5, stage=FLOAT), reference(q, k, v, scale=0.5)[0], "float32")
+    check(flashladder.attention(q, k, v, scale=-1, stage=FLOAT), reference(q, k, v, scale=-1)[0], "float32")
+
+
+def test_the_default_stage():
+    q, k, v = inputs(dtype="float16")
+    check(flashladder.attention(q, k, v), reference(q, k, v)[0], "float16")
+
+
+def test_a_variant_is_a_stage():
+    stage = next(stage for stage in flashladder.stages() if stage["variants"])
+    name = f"{stage['stage']}/{stage['variants'][0]['variant']}"
+    with pytest.raises(ValueError, match=f"{name}: dtype f32 is not supported"):
+        flashladder.attention(*inputs(), stage=name)
+
+
+def sequence_first(x):
+    """The same values, but (batch, n, heads, d) in memory."""
+    return np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+def test_strides_are_passed_through_where_the_stage_takes_them():
+    q, k, v = (sequence_first(x) for x in inputs((2, 3, 20, 64), dtype="float16"))
+    assert not q.flags.c_contiguous
+    check(flashladder.attention(q, k, v, stage=STRIDES), reference(q, k, v)[0], "float16")
+    with pytest.raises(ValueError, match=f"{BF16}: Q is not contiguous .*from 08"):
+        flashladder.attention(q, k, v, stage=BF16)
+
+
+def test_a_part_of_a_packed_tensor():
+    packed = np.random.default_rng(1).standard_normal((2, 30, 3, 2, 64)).astype("float16")  # (batch, n, qkv, heads, d)
+    q, k, v = packed.transpose(2, 0, 3, 1, 4)
+    check(flashladder.attention(q, k, v, stage=STRIDES), reference(q, k, v)[0], "float16")
+
+
+def test_strides_of_extents_of_1_mean_nothing():
+    q, k, v = (np.lib.stride_tricks.as_strided(x, (1, 1, 1, 64), (0, 0, 0, 4)) for x in inputs((1, 1, 1, 64)))
+    check(flashladder.attention(q, k, v, stage=FLOAT), reference(q, k, v)[0], "float32")
+
+
+def test_a_broadcast_batch():
+    q, k, v = inputs((2, 1, 20, 64), dtype="float16")
+    k, v = (np.broadcast_to(x[:1], x.shape) for x in (k, v))
+    check(flashladder.attention(q, k, v, stage=STRIDES), reference(q, k, v)[0], "float16")
+
+
+def test_read_only_arrays():
+    arrays = inputs()
+    for x in arrays:
+        x.flags.writeable = False
+    check(flashladder.attention(*arrays, stage=FLOAT), reference(*arrays)[0], "float32")
+
+
+def test_inputs_stay_as_they_are():
+    arrays = inputs()
+    copies = [x.copy() for x in arrays]
+    flashladder.attention(*arrays, stage=FLOAT)
+    for x, copy in zip(arrays, copies):
+        np.testing.assert_array_equal(x, copy)
+
+
+class OfAnotherLibrary:
+    """A tensor that has DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_other_tensors_on_the_cpu_give_numpy_arrays():
+    arrays = inputs()
+    got = flashladder.attention(*map(OfAnotherLibrary, arrays), stage=FLOAT)
+    assert type(got) is np.ndarray
+    check(got, reference(*arrays)[0], "float32")
+
+
+# ---- errors
+
+
+def wrong(error, match, q=None, k=None, v=None, **options):
+    """One of the inputs is another than it should be."""
+    good = inputs()
+    with pytest.raises(error, match=match):
+        flashladder.attention(*(x if given is None else given for x, given in zip(good, (q, k, v))),
+                              **{"stage": FLOAT, **options})
+
+
+def test_errors_of_types_and_dtypes():
+    x = inputs()[0]
+    wrong(TypeError, "k is a list, but must be", k=x.tolist())
+    wrong(TypeError, "q has dtype float64, but must have float32, float16 or bfloat16", q=x.astype(float))
+    wrong(TypeError, "k has dtype float16, but q has float32", k=x.astype("float16"))
+    wrong(TypeError, "v has dtype int32, but q has float32", v=x.astype("int32"))
+    wrong(TypeError, "v is no tensor that DLPack can pass on .dtype: >f4", v=x.astype(">f4"))
+    wrong(ValueError, "14-lcsf: dtype f32 is not supported .only bf16, f16", stage="14-lcsf")
+
+
+def test_errors_of_shapes():
+    x = inputs()[0]
+    wrong(ValueError, r"q has shape \(40, 64\), but must have \(batch, heads, n, d\)", q=x[0, 0])
+    wrong(ValueError, "k has batch 2, but q has 1", k=np.concatenate([x, x]))
+    wrong(ValueError, "k has d = 32, but q has 64", k=np.ascontiguousarray(x[..., :32]))
+    wrong(ValueError, "v has n = 39, but k has 40", v=x[:, :, :39])
+    wrong(ValueError, "v has heads: 2, but k has 1", v=np.concatenate([x, x], axis=1))
+    wrong(ValueError, r"v has shape \(1, 1, 0, 64\): each extent", v=x[:, :, :0])
+    two, three = (np.concatenate([x] * n, axis=1) for n in (2, 3))
+    wrong(ValueError, "heads 3 is not a multiple of kv_heads 2", q=three, k=two, v=two)
+    q, k, v = inputs((1, 1, 8, 80))
+    wrong(ValueError, r"head_dim 80 is not supported \(only 64, 128\)", q, k, v)
+
+
+def test_errors_of_strides():
+    x = inputs((2, 1, 40, 128))[0]
+    small = inputs((2, 1, 40, 64))[0]
+    wrong(ValueError, "q has a stride of 2 in its last dimension", x[..., ::2], small, small)
+    one_row = np.broadcast_to(small[:, :, :1], small.shape)
+    wrong(ValueError, "k has a stride of 0 from row to row", small, one_row, small)
+    half = inputs((2, 1, 40, 64), dtype="float16")
+    wrong(ValueError, "14-lcsf: V has a negative row stride", half[0], half[1], half[2][:, :, ::-1], stage=STRIDES)
+    wrong(ValueError, "is not contiguous", small[::-1], small, small)
+    shifted = np.empty(1 + small.size, np.float32)[1:].reshape(small.shape)
+    wrong(ValueError, "v begins at 0x.* no multiple of 16 bytes", small, small, shifted)
+
+
+def test_errors_of_what_a_stage_cannot():
+    wrong(ValueError, "00-standard-attention: causal is not supported", stage="00-standard-attention", causal=True)
+    wrong(ValueError, "00-standard-attention: lse is not supported", stage="00-standard-attention", return_lse=True)
+    wrong(ValueError, "scale is nan", scale=math.nan)
+    wrong(ValueError, "there is no stage '15-magic'; there are 00-standard-attention, .*14-lcsf", stage="15-magic")
+    with pytest.raises((TypeError, ValueError)):
+        flashladder.attention(*inputs(), stage=FLOAT, scale="large")
+
+
+def test_what_fails_is_a_runtime_error():
+    q = np.zeros((1, 1, 1 << 17, 64), np.float32)  # its scores are more than the emulator's device has
+    with pytest.raises(RuntimeError, match="cudaErrorMemoryAllocation"):
+        flashladder.attention(q, q, q, stage="00-standard-attention")
+
+
+def error_of_the_gpu_library(path):
+    """What a process says that wants one, where FLASHLADDER_LIBRARY names this path."""
+    code = "import flashladder._library as library; library.library('gpu')"
+    return subprocess.run([sys.executable, "-c", code], env={**os.environ, "FLASHLADDER_LIBRARY": path},
+                          capture_output=True, text=True).stderr
+
+
+def test_libraries_that_are_none():
+    said = error_of_the_gpu_library("/nowhere/libflashladder.so")
+    assert "RuntimeError: cannot use the GPU library: /nowhere/libflashladder.so: cannot open" in said
+    said = error_of_the_gpu_library(flashladder._core.__file__)
+    assert "it has no flashladder_backend: it is no FlashLadder library" in said
+    emulator = os.path.join(os.path.dirname(flashladder.__file__), "libflashladder-cpu.so")
+    assert "which is the emulator's library, not one for GPUs" in error_of_the_gpu_library(emulator)
+
+
+def test_without_a_gpu_library():
+    folder = os.path.dirname(flashladder.__file__)
+    if os.path.exists(os.path.join(folder, "libflashladder-gpu.so")):
+        pytest.skip("this package has one")
+    assert "RuntimeError: this flashladder has no GPU library" in error_of_the_gpu_library("")
+
+
+class OnCuda(OfAnotherLibrary):
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+def test_other_cuda_tensors_need_torch(monkeypatch):
+    monkeypatch.setattr(flashladder, "torch", None)
+    with pytest.raises(RuntimeError, match="CUDA tensors need PyTorch"):
+        flashladder.attention(*map(OnCuda, inputs()))
+
+
+# ---- PyTorch
+
+
+@needs_torch
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("stage, dtype", [(FLOAT, "float32"), (BF16, "bfloat16"), (BF16, "float16")])
+def test_torch_tensors(device, stage, dtype):
+    q, k, v = tensors(*inputs((2, 4, 33, 64), (2, 2, 50, 64)), dtype=dtype, device=device)
+    got, lse = flashladder.attention(q, k, v, causal=True, stage=stage, return_lse=True)
+    assert type(got) is torch.Tensor and (got.device, got.dtype, lse.device) == (q.device, q.dtype, q.device)
+    expected, expected_lse = reference(*map(as_array, (q, k, v)), causal=True)
+    check(as_array(got), expected, dtype)
+    np.testing.assert_allclose(as_array(lse), expected_lse, rtol=ALLOWED_ERROR[dtype], atol=ALLOWED_ERROR[dtype])
+
+
+@needs_cuda
+@pytest.mark.parametrize("stage", names())
+def test_every_stage_on_the_gpu(stage):
+    described = next(s for s in flashladder.stages() if s["stage"] == stage)
+    if torch.cuda.get_device_capability() < divmod(described["compute_capability"], 10):
+        pytest.skip("the GPU is too old")
+    dtype = {"f32": "float32", "bf16": "bfloat16"}[described["dtypes"][0]]
+    q, k, v = tensors(*inputs((2, 3, 300, 64), (2, 3, 170, 64)), dtype=dtype, device="cuda")
+    check(as_array(flashladder.attention(q, k, v, stage=stage)), reference(*map(as_array, (q, k, v)))[0], dtype)
+
+
+@needs_torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_hopper)])
+def test_torch_strides_and_those_of_the_output(device):
+    arrays = inputs((2, 20, 3, 64))
+    q, k, v = (x.transpose(1, 2) for x in tensors(*arrays, device=device))  # (batch, n, heads, d) in memory
+    got = flashladder.attention(q, k, v, stage=STRIDES)
+    assert got.stride() == q.stride()
+    expected = reference(*map(as_array, (q, k, v)))[0]
+    check(as_array(got), expected, "bfloat16")
+    one = q[:, :1].expand(q.shape)  # all heads in one place
+    got = flashladder.attention(one, k, v, stage=STRIDES)
+    check(as_array(got), reference(*map(as_array, (one, k, v)))[0], "bfloat16")
+
+
+@needs_torch
+def test_gradients_are_none():
+    q, k, v = (x.requires_grad_() for x in tensors(*inputs(), dtype="float32"))
+    got = flashladder.attention(q, k, v, stage=FLOAT)
+    check(as_array(got.detach()), reference(*(as_array(x.detach()) for x in (q, k, v)))[0], "float32")
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        got.sum().backward()
+
+
+@needs_torch
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_operator_is_what_torch_expects(device):
+    q, k, v = tensors(*inputs((1, 2, 20, 64)), device=device)
+    for return_lse in (False, True):
+        torch.library.opcheck(torch.ops.flashladder.attention.default, (q, k, v, True, None, BF16, return_lse))
+
+
+@needs_torch
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_compile(device):
+    q, k, v = tensors(*inputs((1, 2, 20, 64)), dtype="float32", device=device)
+
+    def layer(q, k, v):
+        out, lse = flashladder.attention(2 * q, k, v, causal=True, stage=FLOAT, return_lse=True)
+        return out + 1, lse
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager" if device == "cpu" else "inductor")
+    for got, expected in zip(compiled(q, k, v), layer(q, k, v)):
+        torch.testing.assert_close(got, expected)
+
+
+@needs_torch
+def test_errors_with_torch():
+    q, k, v = tensors(*inputs())
+    with pytest.raises(TypeError, match="k is a ndarray, but others of q, k, v are PyTorch tensors"):
+        flashladder.attention(q, inputs()[0], v)
+    with pytest.raises(ValueError, match="there is no stage '15-magic'"):
+        flashladder.attention(q, k, v, stage="15-magic")
+    with pytest.raises(ValueError, match="there is no stage '3'"):
+        flashladder.attention(q, k, v, stage=3)
+    with pytest.raises(TypeError, match="q has dtype float64"):
+        flashladder.attention(q.double(), k, v)
+    with pytest.raises(TypeError, match="v has layout torch.sparse_coo"):
+        flashladder.attention(q, k, v.to_sparse())
+    with pytest.raises(ValueError, match="k is on meta, but q is on cpu"):
+        flashladder.attention(q, k.to("meta"), v)
+    with pytest.raises(ValueError, match="v has n = 39, but k has 40"):
+        flashladder.attention(q, k, v[:, :, :39])
+    if has_cuda:
+        with pytest.raises(ValueError, match="k is on cpu, but q is on cuda:0"):
+            flashladder.attention(q.cuda(), k, v)
+        with pytest.raises(ValueError, match="k is on cuda:0, but q is on cpu"):
+            flashladder.attention(q, k.cuda(), v.cuda())
+
+
+@needs_torch
+def test_a_dry_run_on_the_meta_device():
+    q, k, v = (x.to("meta") for x in tensors(*inputs((1, 2, 20, 64), (1, 1, 30, 64))))
+    out, lse = flashladder.attention(q, k, v, return_lse=True)
+    assert out.is_meta and out.shape == q.shape and lse.shape == (1, 2, 20)
+
+
+# ---- on a GPU
+
+
+def cuda_inputs(stage, n=500):
+    """For one of the tests below: a stage with scratch, or without."""
+    dtype = "float32" if stage == "00-standard-attention" else "bfloat16"
+    return tensors(*inputs((2, 4, n, 64)), dtype=dtype, device="cuda"), dtype
+
+
+@needs_cuda
+@pytest.mark.parametrize("stage", ["00-standard-attention", BF16])
+def test_the_current_stream_is_used(stage):
+    (q, k, v), dtype = cuda_inputs(stage)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)  # clocks: q is written a tenth of a second later
+        q.copy_(k)
+        got = flashladder.attention(q, k, v, stage=stage)
+        assert not side.query()  # it did not wait
+    side.synchronize()
+    check(as_array(got), reference(*map(as_array, (k, k, v)))[0], dtype)
+
+
+@needs_cuda
+@pytest.mark.parametrize("stage", ["00-standard-attention", BF16, pytest.param(STRIDES, marks=needs_hopper)])
+def test_cuda_graphs(stage):
+    (q, k, v), dtype = cuda_inputs(stage)
+    flashladder.attention(q, k, v, stage=stage)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = flashladder.attention(q, k, v, stage=stage)
+    for seed in (2, 3):
+        fresh = inputs(tuple(q.shape), seed=seed)
+        for x, values in zip((q, k, v), fresh):
+            x.copy_(torch.from_numpy(values))
+        got.fill_(math.nan)
+        graph.replay()
+        check(as_array(got), reference(*map(as_array, (q, k, v)))[0], dtype)
+
+
+@needs_cuda
+def test_torch_compile_with_cuda_graphs():
+    (q, k, v), dtype = cuda_inputs(BF16)
+    compiled = torch.compile(lambda *x: flashladder.attention(*x, stage=BF16) + 0, mode="reduce-overhead",
+                             fullgraph=True)
+    for _ in range(4):
+        got = compiled(q, k, v).clone()
+    check(as_array(got), reference(*map(as_array, (q, k, v)))[0], dtype)
+
+
+@needs_cuda
+def test_other_cuda_tensors_give_torchs():
+    (q, k, v), dtype = cuda_inputs(BF16)
+    got = flashladder.attention(*map(OfAnotherLibrary, (q, k, v)), stage=BF16)
+    assert type(got) is torch.Tensor
+    check(as_array(got), reference(*map(as_array, (q, k, v)))[0], dtype)
+
+
+@pytest.mark.skipif(not has_cuda or torch.cuda.device_count() < 2, reason="fewer than two GPUs")
+def test_the_tensors_device_need_not_be_the_current_one():
+    (q, k, v), dtype = cuda_inputs(BF16)
+    expected = reference(*map(as_array, (q, k, v)))[0]
+    got = flashladder.attention(*(x.to("cuda:1") for x in (q, k, v)), stage=BF16)
+    assert got.device == torch.device("cuda:1") and torch.cuda.current_device() == 0
+    check(as_array(got), expected, dtype)
+    with pytest.raises(ValueError, match="k is on cuda:1, but q is on cuda:0"):
+        flashladder.attention(q, k.to("cuda:1"), v, stage=BF16)
