@@ -15,7 +15,7 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale:
          return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
     out, lse = _outputs(q, return_lse)
     # Without __dlpack__, which would let PyTorch's default stream wait for the current one: no graph could be captured.
-    capsules = [torch.utils.dlpack.to_dlpack(x.detach()) for x in (q, k, v, out, lse)]
+    capsules = [torch.utils.dlpack.to_dlpack(x) for x in (q, k, v, out, lse)]
     if not return_lse:
         capsules[-1] = None
     if not q.is_cuda:
