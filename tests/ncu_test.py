@@ -2,8 +2,10 @@
 """What tools/ncu.py makes of the profiler's words, and of a machine without a profiler."""
 import contextlib
 import io
+import os
 import pathlib
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -44,6 +46,47 @@ class Beside(unittest.TestCase):
         self.assertEqual(lines[1].split(), ["global", "read", "sectors", "7", "11"])
         self.assertEqual(lines[3].split(), ["multiply", "softmax"])
         self.assertEqual(lines[4].split(), ["cycles", "1"])
+
+
+class Profiler(unittest.TestCase):
+    """With a program in the place of ncu, which keeps its arguments and prints `text`."""
+
+    def run_with(self, text, ask, status=0):
+        with tempfile.TemporaryDirectory() as folder:
+            fake = pathlib.Path(folder, "ncu")
+            fake.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{folder}/arguments\ncat <<'end'\n{text}end\nexit {status}\n")
+            fake.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}):
+                try:
+                    return ask()
+                finally:
+                    self.arguments = pathlib.Path(folder, "arguments").read_text().splitlines()
+
+    def launches(self, *names):
+        rows = [f'"{i}","{name}","{10 * i},000"\n' for i, name in enumerate(names)]
+        return '==PROF== Connected\n"ID","Kernel Name","dram"\n"","","byte"\n' + "".join(rows)
+
+    def test_rows_are_launches_in_base_units(self):
+        rows = self.run_with(self.launches("a", "b"), lambda: ncu.run_profiler(["program", "--n", 1], {"dram"}))
+        self.assertEqual([(row["Kernel Name"], ncu.number(row, "dram")) for row in rows], [("a", 0), ("b", 10000)])
+        self.assertEqual(self.arguments[-3:], ["program", "--n", "1"])
+        self.assertIn("base", self.arguments)
+        self.assertNotIn("--kernel-name", self.arguments)
+
+    def test_second_launches(self):
+        ask = lambda names: lambda: ncu.second_launches(["program"], ["dram"], names)
+        text = self.launches("f<1>", "f<1>", "g", "g")
+        rows = self.run_with(text, ask(["^f", "g"]))
+        self.assertEqual([ncu.number(row, "dram") for row in rows], [10000, 30000])
+        self.assertIn("regex:^f|g", self.arguments)
+        with self.assertRaisesRegex(SystemExit, "4 launches instead of 2: .'f<1>', 'g'"):
+            self.run_with(text, ask(["f"]))
+        with self.assertRaisesRegex(SystemExit, "saw g instead of h"):
+            self.run_with(text, ask(["f", "h"]))
+
+    def test_what_the_profiler_says_when_it_fails(self):
+        with self.assertRaisesRegex(SystemExit, "(?s)ncu failed:.*no permission"):
+            self.run_with("no permission\n", lambda: ncu.run_profiler(["program"], {"dram"}), status=1)
 
 
 class Counts(unittest.TestCase):

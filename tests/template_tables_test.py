@@ -59,16 +59,6 @@ class Kernels(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "no"):
                 run(Tensor(1), Tensor(2), Tensor(3))
 
-    def test_bytes_are_those_of_the_second_launches(self):
-        orders = types.SimpleNamespace(METRICS={"device_bytes": "dram"},
-                                       number=lambda launch, metric, _: launch[metric])
-        with unittest.mock.patch.dict(sys.modules, {"block_orders": orders}):
-            rows = [{}, {}]
-            tables.add_bytes(rows, [{"dram": n} for n in range(4)], {})
-            self.assertEqual(rows, [{"device_bytes": 1}, {"device_bytes": 3}])
-            with self.assertRaisesRegex(SystemExit, "3 launches instead of 4"):
-                tables.add_bytes(rows, [{}] * 3, {})
-
 
 class Counting(unittest.TestCase):
     def test_lines(self):

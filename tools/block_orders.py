@@ -7,19 +7,17 @@ Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as t
 those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
 """
 import argparse
-import csv
 import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 
 from compare_torch import (Library, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds, shape,
                            stage_run, start_card_query)
-from ncu import commit, output_of
+from ncu import commit, number, output_of, second_launches
 
 import torch
 
@@ -83,23 +81,6 @@ def launch_for_profiler(library):
     torch.cuda.synchronize()
 
 
-def profiled(library, script=__file__, kernels="_flash"):
-    """What `script --launch` launches of these kernels, a row each, and the units of the columns."""
-    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--kernel-name",
-                          f"regex:{kernels}", "--metrics", ",".join(METRICS.values()), sys.executable, script,
-                          "--library", library, "--launch"], capture_output=True, text=True)
-    lines = [line for line in ncu.stdout.splitlines() if line.startswith('"')]
-    if ncu.returncode != 0 or not lines:
-        sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
-    units, *launches = csv.DictReader(lines)
-    return launches, units
-
-
-def number(row, metric, units):
-    scale = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 1}[units[metric]]
-    return round(float(row[metric].replace(",", "")) * scale)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
@@ -116,13 +97,10 @@ def main():
         cards.append(card_state(query.communicate()[0]) if query else {})
         rows += [{"stage": stage, "dtype": "bf16", "shape": dataclasses.asdict(of), "ms": ms,
                   "tflops": of.flops() / ms / 1e9} for stage, ms in times.items()]
-    launches, units = profiled(arguments.library)
-    if len(launches) != 2 * len(rows):
-        sys.exit(f"the profiler saw {len(launches)} launches instead of {2 * len(rows)}")
-    for row, launch in zip(rows, launches[1::2]):
-        if KERNELS[row["stage"][:2]] not in launch["Kernel Name"]:
-            sys.exit(f"the profiler saw {launch['Kernel Name']} instead of {row['stage']}")
-        row |= {name: number(launch, metric, units) for name, metric in METRICS.items()}
+    launches = second_launches([sys.executable, __file__, "--library", arguments.library, "--launch"], METRICS.values(),
+                               [KERNELS[row["stage"][:2]] for row in rows])
+    for row, launch in zip(rows, launches):
+        row |= {name: round(number(launch, metric)) for name, metric in METRICS.items()}
     driver = "--query-gpu=driver_version"
     result = {"gpu": torch.cuda.get_device_name(), "driver": output_of(["nvidia-smi", driver, "--format=csv,noheader"]),
               "cuda": torch.version.cuda, "commit": commit(), "clocks": clocks_of(cards),

@@ -16,10 +16,7 @@ int count_rungs(const CountOptions&) { throw std::runtime_error("work is counted
 
 #else
 
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "emulator/emulator.h"
 #include "files.h"
@@ -32,7 +29,7 @@ int count_rungs(const CountOptions&) { throw std::runtime_error("work is counted
 namespace flashladder {
 namespace {
 
-using emulator::Access, emulator::Work;
+using emulator::Work;
 
 AttentionShape square(int n, int head_dim) {
     AttentionShape s;

@@ -87,15 +87,42 @@ def commit():
     return found + ("-dirty" if changed else "") if found else "unknown"
 
 
-def run_profiler(command, metrics, seconds=None, build=ROOT / "build/gpu"):
-    """A row for each launch of a program on the GPU, by metric."""
-    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-                          "--metrics", ",".join(sorted(metrics)), build / "bin" / command[0], *command[1:]],
+def run_profiler(command, metrics, kernels=None, seconds=None):
+    """A row for each launch of a command on the GPU, by metric, in base units: bytes, nanoseconds. With `kernels`, a
+    regular expression, only of kernels with such names. SystemExit if the profiler fails."""
+    only = ["--kernel-name", f"regex:{kernels}"] if kernels else []
+    ncu = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base", *only,
+                          "--metrics", ",".join(sorted(metrics)), *map(str, command)],
                          cwd=ROOT, capture_output=True, text=True, timeout=seconds)
     if ncu.returncode != 0:
         sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
     lines = (line for line in ncu.stdout.splitlines() if line.startswith('"'))
-    return [row for row in csv.DictReader(lines) if row["ID"]]
+    return [row for row in csv.DictReader(lines) if row["ID"]]  # the row without is that of the units
+
+
+def second_launches(command, metrics, names):
+    """Of a command that launches each kernel twice, in the order of their names (regular expressions), the rows of the
+    second launches: these find L2 as another launch leaves it. SystemExit if the profiler saw others."""
+    rows = run_profiler(command, metrics, "|".join(sorted(set(names))))
+    if len(rows) != 2 * len(names):
+        sys.exit(f"the profiler saw {len(rows)} launches instead of {2 * len(names)}: "
+                 f"{sorted({row['Kernel Name'] for row in rows})}")
+    for name, row in zip(names, rows[1::2]):
+        if not re.search(name, row["Kernel Name"]):
+            sys.exit(f"the profiler saw {row['Kernel Name']} instead of {name}")
+    return rows[1::2]
+
+
+def number(row, metric):
+    """What the profiler says of a launch; None if this card does not tell."""
+    try:
+        return float(row[metric].replace(",", ""))
+    except (KeyError, ValueError):
+        return None
+
+
+def profiler_version():
+    return "Nsight Compute " + output_of(["ncu", "--version"]).split("Version ")[-1].split(" ")[0]
 
 
 def kernel_name(row):
@@ -113,20 +140,22 @@ def profile(command, metrics, build=ROOT / "build/gpu"):
     always = {metric for parts in METRICS.values() for metric in parts}
     asked = {metric for parts in metrics.values() for metric in parts}
     card = counters_of_card() if asked - always else set()
-    rows = run_profiler(command, {metric for metric in asked if metric in always or metric.removesuffix(".sum") in card})
-    value = lambda row, metric: round(float(row[metric].replace(",", "")))
-    is_known = lambda row, metric: row.get(metric, "").replace(",", "").replace(".", "").isdigit()
-    return [{"kernel": kernel_name(row),
-             "counts": {name: sum(value(row, metric) for metric in parts if is_known(row, metric))
-                        for name, parts in metrics.items() if any(is_known(row, metric) for metric in parts)}}
-            for row in rows]
+    rows = run_profiler([build / "bin" / command[0], *command[1:]],
+                        {metric for metric in asked if metric in always or metric.removesuffix(".sum") in card})
+    found = []
+    for row in rows:
+        known = {name: [value for metric in parts if (value := number(row, metric)) is not None]
+                 for name, parts in metrics.items()}
+        found.append({"kernel": kernel_name(row),
+                      "counts": {name: round(sum(values)) for name, values in known.items() if values}})
+    return found
 
 
 def profile_related(command):
     """Every counter of the card that may have to do with operands, of each launch."""
     related = {f"{name}.sum" for name in counters_of_card() if RELATED.search(name)}
     try:
-        rows = run_profiler(command, related, seconds=60)
+        rows = run_profiler([ROOT / "build/gpu/bin" / command[0], *command[1:]], related, seconds=60)
     except (subprocess.TimeoutExpired, SystemExit) as error:
         return {"known": sorted(related), "failed": str(error)}
     return [{column: value for column, value in row.items() if column in related or column == "Kernel Name"}
@@ -199,12 +228,7 @@ def beside_tables(counted, profiled):
 
 def busy(row):
     """PIPES of one launch; what this card does not tell is left out."""
-    found = {}
-    for name, metric in PIPES.items():
-        try:
-            found[name] = float(row[metric].replace(",", ""))
-        except (KeyError, ValueError):
-            continue
+    found = {name: value for name, metric in PIPES.items() if (value := number(row, metric)) is not None}
     if "microseconds" in found:
         found["microseconds"] /= 1e3  # the profiler's base unit is a nanosecond
     return found
@@ -217,10 +241,11 @@ def beside(file, build):
         return print(f"\nNot beside the profiler's counts: {missing}.")
     results = json.loads(file.read_text())
     row = results["rows"][0]
-    launches = profile(launch_command(row), METRICS, build)
+    command = launch_command(row)
+    launches = profile(command, METRICS, build)
     card = counters_of_card()
     known = {metric for metric in PIPES.values() if metric.split(".")[0] in card}
-    for launch, measured in zip(launches, run_profiler(launch_command(row), known, build=build)):
+    for launch, measured in zip(launches, run_profiler([build / "bin" / command[0], *command[1:]], known)):
         launch["busy"] = busy(measured)
     row["profiled"] = launches
     file.write_text(json.dumps(results, indent=1) + "\n")
@@ -243,7 +268,7 @@ def main():
     if on_gpu:
         result["gpu"] = output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
         result["driver"] = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-        result["profiler"] = "Nsight Compute " + output_of(["ncu", "--version"]).split("Version ")[-1].split(" ")[0]
+        result["profiler"] = profiler_version()
     else:
         result["gpu"] = "FlashLadder emulator"
     workloads, metrics = (OPERAND_WORKLOADS, OPERAND_METRICS) if arguments.operands else (WORKLOADS, METRICS)

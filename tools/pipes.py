@@ -7,17 +7,15 @@ Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as t
 of each the second is profiled: it finds L2 as another launch leaves it.
 """
 import argparse
-import csv
 import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
 
 from block_orders import random_inputs
 from compare_torch import CUDNN, Library, peer_run, shape, stage_run
-from ncu import PIPES, busy, commit, output_of
+from ncu import PIPES, busy, commit, output_of, profiler_version, second_launches
 from template_tables import today
 
 KERNELS = {"09-warpgroup-mma": "warpgroup_flash", "10-warp-specialization": "specialized_flash",
@@ -25,8 +23,10 @@ KERNELS = {"09-warpgroup-mma": "warpgroup_flash", "10-warp-specialization": "spe
            **{f"13-lean-softmax/{variant}": "lean_flash" for variant in
               ("two consumers", "two consumers, lazy", "three consumers", "three consumers, lazy", "and blocks skipped",
                "all but lazy")},
-           "14-lcsf": "lcsf_kernel", CUDNN: "cudnn"}
+           "14-lcsf": "lcsf_kernel", CUDNN: "cudnn.*flash"}
 SHAPES = [shape(64, 4096, False), shape(128, 4096, False), shape(128, 4096, True)]
+
+
 def run_of(library, name, of):
     return peer_run("cudnn", of) if name == CUDNN else stage_run(library, name, of, "bf16")
 
@@ -44,24 +44,11 @@ def launch(library):
 
 def profiled(library):
     """The second launches, one row each."""
-    ncu = subprocess.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--kernel-name",
-                          "regex:_flash|lcsf_kernel", "--metrics", ",".join(PIPES.values()), sys.executable, __file__,
-                          "--library", library, "--launch"], capture_output=True, text=True)
-    lines = [line for line in ncu.stdout.splitlines() if line.startswith('"')]
-    if ncu.returncode != 0 or not lines:
-        sys.exit(f"ncu failed:\n{ncu.stdout}{ncu.stderr}")
-    _, *launches = csv.DictReader(lines)
     expected = [(of, name) for of in SHAPES for name in KERNELS]
-    if len(launches) != 2 * len(expected):
-        sys.exit(f"the profiler saw {len(launches)} launches instead of {2 * len(expected)}: "
-                 f"{sorted({row['Kernel Name'] for row in launches})}")
-    rows = []
-    for (of, name), row in zip(expected, launches[1::2]):
-        if KERNELS[name] not in row["Kernel Name"]:
-            sys.exit(f"the profiler saw {row['Kernel Name']} instead of {name}")
-        rows.append({"stage": name, "shape": dataclasses.asdict(of),
-                     "busy": busy(row)})
-    return rows
+    launches = second_launches([sys.executable, __file__, "--library", library, "--launch"], PIPES.values(),
+                               [KERNELS[name] for _, name in expected])
+    return [{"stage": name, "shape": dataclasses.asdict(of), "busy": busy(launch)}
+            for (of, name), launch in zip(expected, launches)]
 
 
 def main():
@@ -76,14 +63,13 @@ def main():
     rows = profiled(arguments.library)
     result = {"gpu": torch.cuda.get_device_name(),
               "driver": output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
-              "cuda": torch.version.cuda, "profiler": output_of(["ncu", "--version"]).splitlines()[-1],
+              "cuda": torch.version.cuda, "profiler": profiler_version(),
               "commit": commit(), "date": today(), "rows": rows}
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     for row in rows:
         print(f"d {row['shape']['head_dim']:3} causal {row['shape']['causal']:1} {row['stage']:40} " +
               " ".join(f"{what} {value:.4g}" for what, value in row["busy"].items()))
-
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ nlohmann::json print_costs(const Card& card, const AttentionShape& shape, const 
     nlohmann::json json = {{"card", card.name},   {"copies", copies},
                            {"setup", microseconds(costs.setup)}, {"sync", microseconds(costs.sync)},
                            {"bound", costs.bound().unit}, {"microseconds", microseconds(costs.clocks())},
-                           {"tflops", tflops}, {"peak_tflops", card.peak_tflops()},
+                           {"flops", shape.flops()}, {"tflops", tflops}, {"peak_tflops", card.peak_tflops()},
                            {"memory_gb_s", card.memory_gb_s}, {"l2_gb_s", card.l2_bytes * card.clock_ghz}};
     for (const Cost& cost : costs.units) json["units"][cost.unit] = microseconds(cost.clocks);
     return json;

@@ -15,20 +15,17 @@ from pictures.style import THEMES, plt, svg
 
 def points(row):
     """[(name, FLOP per byte, GB/s of the roof)] of a row of the file."""
-    shape = row["shape"]
-    flops = (4 * shape["batch"] * shape["heads"] * shape["n_q"] * shape["n_k"] * shape["head_dim"] /
-             (2 if shape["causal"] else 1))
     sectors = sum(kind["sectors"] for kind in row["counts"]["total"]["global"].values())
     costs = row["costs"]
-    return flops, [("HBM", flops / row["counts"]["distinct_bytes"], costs["memory_gb_s"]),
-                   ("L2", flops / (32 * sectors), costs["l2_gb_s"])]
+    return [("HBM", costs["flops"] / row["counts"]["distinct_bytes"], costs["memory_gb_s"]),
+            ("L2", costs["flops"] / (32 * sectors), costs["l2_gb_s"])]
 
 
 def draw(row):
-    costs, (flops, memories) = row["costs"], points(row)
+    costs, memories = row["costs"], points(row)
     peak = costs["peak_tflops"]
     microseconds = sum(launch["busy"].get("microseconds", 0) for launch in row.get("profiled", []))
-    heights = {"o": costs["tflops"]} | ({"^": flops / microseconds / 1e6} if microseconds else {})
+    heights = {"o": costs["tflops"]} | ({"^": costs["flops"] / microseconds / 1e6} if microseconds else {})
     meanings = {"o": "what the model lets it reach", "^": "this problem alone, profiled"}
     left = min(x for _, x, _ in memories) / 4
     right = max(max(x for _, x, _ in memories) * 4, 4e3 * peak / min(gb_s for *_, gb_s in memories))

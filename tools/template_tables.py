@@ -24,7 +24,7 @@ import tempfile
 
 import tune
 from compare_torch import ALLOWED_ERROR, Library, card_state, clocks_of, shape, stage_run, start_card_query
-from ncu import ROOT, commit, output_of
+from ncu import ROOT, commit, number, output_of, second_launches
 
 # ---- what is measured
 
@@ -149,19 +149,10 @@ def launch_for_profiler(library):
     torch.cuda.synchronize()
 
 
-def add_bytes(rows, launches, units):
-    """To the rows of the orders: what the profiler saw of their second launches."""
-    from block_orders import METRICS, number
-    if len(launches) != 2 * len(rows):
-        sys.exit(f"the profiler saw {len(launches)} launches instead of {2 * len(rows)}")
-    for row, launch in zip(rows, launches[1::2]):
-        row |= {name: number(launch, metric, units) for name, metric in METRICS.items()}
-
-
 def measured(library, path):
     """The part of the result file that a GPU is needed for."""
     import torch
-    from block_orders import profiled
+    from block_orders import METRICS
     result, cards = {table: [] for table in GEMM_TABLES}, []
     for tables, rows_of in ((ATTENTION_TABLES, attention_rows), (GEMM_TABLES, gemm_rows)):
         for table in tables:
@@ -173,7 +164,10 @@ def measured(library, path):
                       flush=True)
             torch.cuda.empty_cache()
             cards.append(card_state(query.communicate()[0]) if query else {})
-    add_bytes(result["orders"], *profiled(path, script=__file__, kernels="lcsf_kernel"))
+    launches = second_launches([sys.executable, __file__, "--library", path, "--launch"], METRICS.values(),
+                               ["lcsf_kernel" for _ in result["orders"]])
+    for row, launch in zip(result["orders"], launches):
+        row |= {name: round(number(launch, metric)) for name, metric in METRICS.items()}
     driver = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda,
             "torch": torch.__version__, "commit": commit(), "clocks": clocks_of(cards), "date": today(), **result}
