@@ -149,6 +149,9 @@ TEST_CASE("choices: a line for each row of the table of choices") {
     INFO(text);
     CHECK(ends_with(text, of_the_card));
     CHECK(std::count(text.begin(), text.end(), '|') == 5 * (2 + static_cast<int>(std::size(choices))));
+    CHECK(text.find("of both cards") == text.npos);
+    project.write("tune-h200.json", measured());
+    CHECK(project.has("choices", "The fastest of both cards together, bf16"));
     for (const Choice& choice : choices)
         CHECK(text.find((choice.n_k == INT_MAX ? "any more" : "up to " + std::to_string(choice.n_k)) + " | " +
                         to_string(configurations[static_cast<std::size_t>(choice.configuration)]) + " |") != text.npos);

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import compare_torch
 import tune
 
-RESULT = ROOT / "docs/results/tune.json"
+RESULTS = sorted((ROOT / "docs/results").glob("tune*.json"))
 KNOWN = tune.configurations()
 A, B = (name for name, c in list(KNOWN.items())[:2])
 
@@ -65,25 +65,35 @@ class Choices(unittest.TestCase):
     def test_lengths_are_taken_in_ascending_order(self):
         self.assertEqual(tune.choose({2048: {"a": 2, "b": 1}, 512: {"a": 1, "b": 2}}), [[512, "a"], [2048, "b"]])
 
-    def test_a_hundredth_is_not_worth_another_one(self):
-        times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 101, "b": b}}
-        self.assertEqual(tune.choose(times(100)), [[1024, "a"]])
+    def test_half_a_hundredth_is_not_worth_another_one(self):
+        times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 100.5, "b": b}}
+        self.assertEqual(tune.choose(times(100.01)), [[1024, "a"]])
         self.assertEqual(tune.choose(times(99.9)), [[512, "a"], [1024, "b"]])
 
     def test_small_losses_do_not_add_up(self):
-        times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.009, "b": 1}, 2048: {"a": 1.018, "b": 1}}
+        times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.004, "b": 1}, 2048: {"a": 1.008, "b": 1}}
         self.assertEqual(tune.choose(times), [[1024, "a"], [2048, "b"]])
 
     def test_rows_by_d_and_mask_the_last_for_any_length(self):
         result = result_of({(128, True): {512: {"x": 1}}, (64, False): {512: {"a": 1, "b": 2}, 1024: {"a": 2, "b": 1}},
                             (64, True): {512: {"b": 1}}})
-        self.assertEqual(tune.choices(result), [(64, False, 512, "a"), (64, False, None, "b"), (64, True, None, "b"),
+        self.assertEqual(tune.choices([result]), [(64, False, 512, "a"), (64, False, None, "b"), (64, True, None, "b"),
                                                 (128, True, None, "x")])
+
+    def test_several_cards_count_alike_however_fast_they_are(self):
+        slow = result_of({(64, True): {512: {"a": 100, "b": 110}}})
+        self.assertEqual(tune.choices([slow, result_of({(64, True): {512: {"a": 1.2, "b": 1}}})]), [(64, True, None, "b")])
+        self.assertEqual(tune.choices([slow, result_of({(64, True): {512: {"a": 1.05, "b": 1}}})]), [(64, True, None, "a")])
+
+    def test_all_cards_must_have_timed_the_same(self):
+        other = result_of({(64, True): {512: {"b": 1}}})
+        with self.assertRaisesRegex(SystemExit, "of a, d 64, causal, N 512 there are 1 times from 2 cards"):
+            tune.choices([result_of({(64, True): {512: {"a": 1, "b": 1}}}), other])
 
 
 class Header(unittest.TestCase):
     def test_rows_and_where_they_are_from(self):
-        header = tune.choices_header(result_of({(64, True): {512: {A: 1, B: 2}, 1024: {A: 2, B: 1}}}), KNOWN)
+        header = tune.choices_header([result_of({(64, True): {512: {A: 1, B: 2}, 1024: {A: 2, B: 1}}})], KNOWN)
         self.assertIn("// a card, commit 0123.\n", header)
         self.assertIn(f"    {{.d = 64, .causal = true, .n_k = 512, .configuration = {KNOWN[A].number}}},  // {A}\n"
                       f"    {{.d = 64, .causal = true, .n_k = INT_MAX, .configuration = {KNOWN[B].number}}},  // {B}\n"
@@ -92,7 +102,7 @@ class Header(unittest.TestCase):
     def test_times_of_unknown_configurations_are_refused(self):
         for d, name in ((64, "5 x 64 keys"), (128, A)):
             with self.assertRaisesRegex(SystemExit, "time them again"):
-                tune.choices_header(result_of({(d, True): {512: {name: 1}}}), KNOWN)
+                tune.choices_header([result_of({(d, True): {512: {name: 1}}})], KNOWN)
 
     def test_from_a_result_file_without_a_GPU(self):
         result = result_of({(64, True): {512: {A: 1, B: 2}}})
@@ -103,7 +113,7 @@ class Header(unittest.TestCase):
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             subprocess.run([*command, "--write", target], check=True)
             self.assertEqual(target.read_text(), printed)
-            self.assertEqual(printed, tune.choices_header(result, KNOWN))
+            self.assertEqual(printed, tune.choices_header([result], KNOWN))
 
     def test_the_header_of_the_project_has_a_row_for_every_shape(self):
         rows = re.findall(r"\.d = (\d+), \.causal = (\w+), \.n_k = (\w+), \.configuration = (\d+)\}",
@@ -114,16 +124,16 @@ class Header(unittest.TestCase):
         last = [(int(d), causal) for d, causal, n, _ in rows if n == "INT_MAX"]
         self.assertEqual(last, [(d, causal) for d in (64, 128, 256) for causal in ("false", "true")])
 
-    @unittest.skipUnless(RESULT.exists(), "docs/results/tune.json is not there yet")
-    def test_the_header_of_the_project_is_that_of_its_result_file(self):
-        self.assertEqual(tune.CHOICES.read_text(), tune.choices_header(json.loads(RESULT.read_text()), KNOWN))
+    def test_the_header_of_the_project_is_that_of_its_result_files(self):
+        results = [json.loads(file.read_text()) for file in RESULTS]
+        self.assertEqual(tune.CHOICES.read_text(), tune.choices_header(results, KNOWN))
 
-    @unittest.skipUnless(RESULT.exists(), "docs/results/tune.json is not there yet")
-    def test_the_result_file_has_all_candidates_on_all_shapes(self):
-        timed = {(row["configuration"], compare_torch.Shape(**row["shape"])) for row in
-                 json.loads(RESULT.read_text())["rows"]}
-        self.assertEqual(timed, {(c.name, of) for of in tune.SHAPES for c in KNOWN.values()
-                                 if c.d == of.head_dim and not c.shown})
+    def test_the_result_files_have_all_candidates_on_all_shapes(self):
+        for file in RESULTS:
+            timed = {(row["configuration"], compare_torch.Shape(**row["shape"])) for row in
+                     json.loads(file.read_text())["rows"]}
+            self.assertEqual(timed, {(c.name, of) for of in tune.SHAPES for c in KNOWN.values()
+                                     if c.d == of.head_dim and not c.shown}, file)
 
 
 if __name__ == "__main__":

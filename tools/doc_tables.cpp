@@ -32,7 +32,8 @@ struct Arguments : std::map<std::string, std::string> {
 const std::string timings_file = "docs/results/ladder.json", counts_file = "docs/results/counts.json",
                   races_file = "docs/results/races.json", variants_file = "docs/results/variants.json",
                   compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
-                  tune_file = "docs/results/tune.json";
+                  tune_file = "docs/results/tune.json",
+                  tune_file_of_h200 = "docs/results/tune-h200.json";
 
 nlohmann::json results(const std::string& file, const Arguments& arguments) {
     const std::string path = arguments.project + "/" + file;
@@ -654,10 +655,12 @@ std::string choices_table(const nlohmann::json&, const Arguments& arguments) {
         table.add({fmt::format("{}", choice.d), choice.causal ? "yes" : "no",
                    choice.n_k == INT_MAX ? "any more" : fmt::format("up to {}", choice.n_k),
                    to_string(configurations[static_cast<std::size_t>(choice.configuration)])});
-    const nlohmann::json tuned = results(tune_file, arguments);
-    return fmt::format("{}\n{}", table.markdown(),
-                       tuned.is_null() ? fmt::format("({} is not there yet.)\n", tune_file)
-                                       : "The fastest, bf16, " + on_the_grid + ". " + caption_under_load(tuned));
+    const nlohmann::json tuned = results(tune_file, arguments), other = results(tune_file_of_h200, arguments);
+    if (tuned.is_null()) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
+    if (other.is_null())
+        return fmt::format("{}\nThe fastest, bf16, {}. {}", table.markdown(), on_the_grid, caption_under_load(tuned));
+    return fmt::format("{}\nThe fastest of both cards together, bf16, {}. {}{}", table.markdown(), on_the_grid,
+                       caption_under_load(tuned), caption_under_load(other));
 }
 
 /// Instructions of a warp in the unmasked loop of rung 13, by variant, and of rung 14.

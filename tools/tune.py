@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Which configuration of rung 14 is the fastest for which shape: common/harness/choices.h.
 
-    tools/tune.py --json docs/results/tune.json --write    times them all on a GPU, then writes choices.h
-    tools/tune.py --from docs/results/tune.json --write    writes choices.h as those times have it, without a GPU
+    tools/tune.py --json docs/results/tune.json            times them all on a GPU
+    tools/tune.py --from docs/results/tune*.json --write   writes choices.h as those times have it, without a GPU
 
-Without --write it prints choices.h. A configuration is a row of common/harness/configurations.h; those that are there
+Without --write it prints choices.h. Of several cards' times it takes the geometric mean. A configuration is a row of common/harness/configurations.h; those that are there
 for the tables of the lesson are not timed. To time needs an NVIDIA GPU, PyTorch and the library of all stages, as
 tools/compare_torch.py does: every configuration is checked first, and then all take turns.
 """
@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import sys
 
 from compare_torch import Library, Shape, card_state, clocks_of, shape, stage_run, start_card_query
@@ -25,7 +26,7 @@ CONFIGURATIONS = ROOT / "common/harness/configurations.h"
 CHOICES = ROOT / "common/harness/choices.h"
 SHAPES = [shape(d, n, causal) for d in (64, 128, 256) for causal in (False, True)
           for n in (512, 1024, 2048, 4096, 8192, 16384)]
-WORTH_IT = 1.01  # a configuration other than that of the length below must be faster by more than this
+WORTH_IT = 1.005  # a configuration other than that of the length below must be faster by more than this
 ALLOWED_DIFFERENCE = 1e-2  # from PyTorch's output: each may be wrong by half of it
 ROUNDS, MOST_LAUNCHES = 15, 64
 
@@ -71,31 +72,44 @@ def choose(times):
     return chosen
 
 
-def choices(result):
-    """The rows of choices.h: [(d, causal, n_k, configuration)], where the last n_k of each d and mask is None."""
+def mean_times(results):
+    """{(d, causal): {n: {configuration: ms}}}, the geometric mean over the cards. SystemExit if one card's are missing."""
     times = {}
-    for row in result["rows"]:
+    for row in (row for result in results for row in result["rows"]):
         of = row["shape"]
-        times.setdefault((of["head_dim"], of["causal"]), {}).setdefault(of["n_k"], {})[row["configuration"]] = row["ms"]
+        by_n = times.setdefault((of["head_dim"], of["causal"]), {})
+        by_n.setdefault(of["n_k"], {}).setdefault(row["configuration"], []).append(row["ms"])
+    for (d, causal), by_n in times.items():
+        for n, by_name in by_n.items():
+            for name, ms in by_name.items():
+                if len(ms) != len(results):
+                    sys.exit(f"tune.py: of {name}, d {d}, {'causal, ' if causal else ''}N {n} there are {len(ms)} times "
+                             f"from {len(results)} cards: time them again")
+                by_name[name] = statistics.geometric_mean(ms)
+    return times
+
+
+def choices(results):
+    """The rows of choices.h: [(d, causal, n_k, configuration)], where the last n_k of each d and mask is None."""
     rows = []
-    for (d, causal), by_n in sorted(times.items()):
+    for (d, causal), by_n in sorted(mean_times(results).items()):
         chosen = choose(by_n)
         chosen[-1][0] = None
         rows += [(d, causal, n, configuration) for n, configuration in chosen]
     return rows
 
 
-def choices_header(result, known):
-    """The text of choices.h. `known`: configurations(). SystemExit if the times are of other configurations."""
+def choices_header(results, known):
+    """The text of choices.h, from a result file of each card. `known`: configurations(). SystemExit if the times are of other configurations."""
     lines = []
-    for d, causal, n, name in choices(result):
+    for d, causal, n, name in choices(results):
         if name not in known or known[name].d != d:
             sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
         lines.append(f"    {{.d = {d}, .causal = {'true' if causal else 'false'}, .n_k = {n or 'INT_MAX'}, "
                      f".configuration = {known[name].number}}},  // {name}\n")
-    return ("// Written by tools/tune.py from docs/results/tune.json: do not edit. The rows of "
-            "harness/configurations.h.\n"
-            f"// {result['gpu']}, commit {result['commit']}.\n"
+    cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n" for result in results)
+    return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. The rows of "
+            f"harness/configurations.h.\n{cards}"
             "#pragma once\n\nnamespace flashladder {\n\n"
             f"inline constexpr Choice choices[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
 
@@ -156,18 +170,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
     parser.add_argument("--json", type=pathlib.Path, help="the result file to write")
-    parser.add_argument("--from", dest="source", type=pathlib.Path, help="times nothing: takes this result file")
+    parser.add_argument("--from", dest="source", type=pathlib.Path, nargs="+",
+                        help="times nothing: takes these result files, one of each card")
     parser.add_argument("--write", nargs="?", type=pathlib.Path, const=CHOICES, metavar="FILE",
                         help="common/harness/choices.h, or another file")
     arguments = parser.parse_args()
     known = configurations()
     if arguments.source:
-        result = json.loads(arguments.source.read_text())
+        results = [json.loads(source.read_text()) for source in arguments.source]
     else:
-        result = measured(Library(os.path.abspath(arguments.library)), known)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
-    header = choices_header(result, known)
+        results = [measured(Library(os.path.abspath(arguments.library)), known)]
+        if arguments.json:
+            arguments.json.write_text(json.dumps(results[0], indent=1) + "\n")
+    header = choices_header(results, known)
     if arguments.write:
         arguments.write.write_text(header)
     else:
