@@ -107,7 +107,8 @@ def choices_header(results, known):
             sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
         lines.append(f"    {{.d = {d}, .causal = {'true' if causal else 'false'}, .n_k = {n or 'INT_MAX'}, "
                      f".configuration = {known[name].number}}},  // {name}\n")
-    cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n" for result in results)
+    cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n"
+                    for result in sorted(results, key=lambda result: result["gpu"]))
     return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. The rows of "
             f"harness/configurations.h.\n{cards}"
             "#pragma once\n\nnamespace flashladder {\n\n"
