@@ -65,13 +65,13 @@ class Choices(unittest.TestCase):
     def test_lengths_are_taken_in_ascending_order(self):
         self.assertEqual(tune.choose({2048: {"a": 2, "b": 1}, 512: {"a": 1, "b": 2}}), [[512, "a"], [2048, "b"]])
 
-    def test_half_a_hundredth_is_not_worth_another_one(self):
-        times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 100.5, "b": b}}
-        self.assertEqual(tune.choose(times(100.01)), [[1024, "a"]])
+    def test_a_hundredth_is_not_worth_another_one(self):
+        times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 101, "b": b}}
+        self.assertEqual(tune.choose(times(100)), [[1024, "a"]])
         self.assertEqual(tune.choose(times(99.9)), [[512, "a"], [1024, "b"]])
 
     def test_small_losses_do_not_add_up(self):
-        times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.004, "b": 1}, 2048: {"a": 1.008, "b": 1}}
+        times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.009, "b": 1}, 2048: {"a": 1.018, "b": 1}}
         self.assertEqual(tune.choose(times), [[1024, "a"], [2048, "b"]])
 
     def test_rows_by_d_and_mask_the_last_for_any_length(self):
