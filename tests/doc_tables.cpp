@@ -271,9 +271,10 @@ TEST_CASE("pipes: rungs and peers, or one rung and its variants; what the profil
                     {"busy", {{"tensor %", tensor}, {"HBM bytes", 3e6}, {"microseconds", 2.0}}}};
     };
     project.write("pipes.json", measured({{"profiler", "a profiler"},
-                                          {"rows", {row("13-lean", 94.56), row("13-lean/two", 80), row("cuDNN", 70)}}}));
-    CHECK(project.has("pipes", "| d 128, N 4096 | 13-lean | 94.6% |  |  |  |  | 1500 |  |  |  |"));
+                                          {"rows", {row("13-lean", 94.56), row("13-lean/two", 80), row("peer:torch-cudnn", 70)}}}));
+    CHECK(project.has("pipes", "| d 128, N 4096 | 13 | 94.6% |  |  |  |  | 1500 |  |  |  |"));
     CHECK(project.has("pipes", "| d 128, N 4096 | cuDNN | 70.0% |"));
+    CHECK(project.has("pipes rung=13", "| d 128, N 4096 | 13 | 94.6% |"));
     CHECK(project.table("pipes").find("two") == std::string::npos);
     CHECK(project.has("pipes rung=13", "| d 128, N 4096 | two | 80.0% |"));
     CHECK(project.table("pipes rung=13").find("cuDNN") == std::string::npos);

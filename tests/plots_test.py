@@ -53,6 +53,13 @@ def counts():
                              + [row("02-tiled", 64, 1024, shared) for shared in (64 * 1024, 128 * 1024)]}
 
 
+def occupancy():
+    rows = [("09-wgmma", 4, 100), ("09-wgmma", 8, 200), ("09-wgmma/more keys", 8, 190), ("09-wgmma", 16, 150),
+            ("12-x", 12, 500), ("14-x", 16, 700), ("10-x", 16, 300)]
+    return {**WHERE, "rows": [{"stage": stage, "warps": warps, "tflops": speed * d / 64, "shape": shape(d, 4096)}
+                              for stage, warps, speed in rows for d in (64, 128)]}
+
+
 @unittest.skipUnless(plots, "pictures are not tested without matplotlib")
 class FromResults(unittest.TestCase):
     def setUp(self):
@@ -63,7 +70,8 @@ class FromResults(unittest.TestCase):
                       unittest.mock.patch.object(measured, "RUNGS", RUNGS)):
             patch.start()
             self.addCleanup(patch.stop)
-        for name, content in {"ladder": ladder(), "compare": compare(), "counts": counts()}.items():
+        for name, content in {"ladder": ladder(), "compare": compare(), "counts": counts(),
+                              "occupancy": occupancy()}.items():
             self.write(name, content)
 
     def write(self, name, content):
@@ -138,6 +146,23 @@ class FromResults(unittest.TestCase):
         axes, = self.axes(measured.memory)
         self.assertLessEqual({"00", "01, 02", "04, 09"}, set(self.words(axes)))
         self.assertLessEqual({(256, 4 * 256 ** 2), (1024, 8 * 1024), (1024, 0)}, self.points(axes))
+
+    def test_frontier(self):
+        self.assertEqual(measured.frontier([(3, 5), (1, 2), (2, 1), (1, 1), (3, 6), (4, 6)]), [(1, 2), (3, 6)])
+
+    def test_occupancy_the_best_with_as_few_warps_and_the_others(self):
+        for axes, d in zip(self.axes(measured.occupancy), (64, 128)):
+            self.assertEqual(self.words(axes)[:4], ["09", "09", "12", "14"])
+            full = {(line.get_xdata()[0], line.get_ydata()[0] * 64 / d) for line in axes.lines
+                    if line.get_fillstyle() == "full" and len(line.get_xdata()) == 1}
+            self.assertEqual(full, {(4, 100), (8, 200), (12, 500), (16, 700)})
+            self.assertLessEqual({(8, 190 * d / 64), (16, 150 * d / 64), (16, 300 * d / 64)}, self.points(axes))
+
+    def test_occupancy_without_one_of_the_kinds(self):
+        file = occupancy()
+        file["rows"] = [row for row in file["rows"] if row["stage"] != "09-wgmma" and "/" not in row["stage"]]
+        self.write("occupancy", file)
+        self.assert_says(measured.occupancy, "occupancy.json", "head_dim 64", "one thing after the other")
 
     def test_each_says_where_its_numbers_are_from(self):
         for name, draw in plots.DRAWN.items():

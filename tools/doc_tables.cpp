@@ -33,7 +33,8 @@ const std::string timings_file = "docs/results/ladder.json", counts_file = "docs
                   races_file = "docs/results/races.json", variants_file = "docs/results/variants.json",
                   compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
                   tune_file = "docs/results/tune.json",
-                  tune_file_of_h200 = "docs/results/tune-h200.json";
+                  tune_file_of_h200 = "docs/results/tune-h200.json",
+                  compare_file_of_h200 = "docs/results/compare-h200.json";
 
 nlohmann::json results(const std::string& file, const Arguments& arguments) {
     const std::string path = arguments.project + "/" + file;
@@ -705,7 +706,7 @@ std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
         const bool timed_bytes = busy.contains("HBM bytes") && busy.contains("microseconds");
         table.add({fmt::format("d {}, N {}{}", shape.at("head_dim").get<int>(), shape.at("n_q").get<int>(),
                                shape.at("causal").get<bool>() ? ", causal" : ""),
-                   is_variant ? stage.substr(stage.find('/') + 1) : stage, number("tensor %", "%", 1),
+                   is_variant ? stage.substr(stage.find('/') + 1) : column_of(stage), number("tensor %", "%", 1),
                    number("issue slots %", "%", 1), number("FMA %", "%", 1), number("ALU %", "%", 1),
                    number("XU %", "%", 1),
                    timed_bytes ? fmt::format("{:.0f}", busy.at("HBM bytes").get<double>() / 1e3 /
@@ -882,6 +883,7 @@ const std::map<std::string, Generator> generators = {
     {"variants", {timings_file, variants_table}},
     {"variant-times", {variants_file, variant_times_table}},
     {"compare", {compare_file, compare_table}},
+    {"compare-h200", {compare_file_of_h200, compare_table}},
     {"comparison", {compare_file, more_table}},
     {"template", {template_file, template_table}},
     {"choices", {"", choices_table}},

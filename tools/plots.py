@@ -28,7 +28,7 @@ from pictures.style import THEMES, svg
 PICTURES = pathlib.Path(__file__).resolve().parent.parent / "docs/pictures"
 DRAWN = {"tflops-by-rung": measured.tflops_by_rung, "tflops-by-n": measured.tflops_by_n,
          "error-by-rung": measured.error_by_rung, "bytes-by-rung": measured.bytes_by_rung,
-         "bytes-by-n-and-m": measured.bytes_by_n_and_m, "memory": measured.memory, "fragments": recorded.fragments,
+         "bytes-by-n-and-m": measured.bytes_by_n_and_m, "memory": measured.memory, "occupancy": measured.occupancy, "fragments": recorded.fragments,
          "swizzle": recorded.swizzle, "pipeline": recorded.pipeline, "specialization": recorded.specialization,
          "specialization-gpu": recorded.specialization_gpu}
 

@@ -273,3 +273,46 @@ def memory():
     at_the_ends(axes, ends)
     sources(axes, file)
     return figure
+
+
+def frontier(points):
+    """Of (x, y) those that no other one surpasses with as little x: the more x, the more y."""
+    found = []
+    for x, y in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not found or y > found[-1][1]:
+            found.append((x, y))
+    return found
+
+
+def occupancy():
+    """TFLOP/s by the warps of a multiprocessor: rung 09, which does one thing after the other, and specialised ones."""
+    file = result("occupancy.json")
+    figure, all_axes = plt.subplots(1, 2, sharey=True, figsize=(8.2, 3.9), gridspec_kw={"wspace": 0.08})
+    for axes, d in zip(all_axes, (64, 128)):
+        rows = rows_of(file, head_dim=d)
+        for name, dashes, below, is_one in (("one thing after the other: 09", ":", -14, lambda n: n == 9),
+                                         ("specialised: 10 to 14", "-", 6, lambda n: n > 9)):
+            mine = [row for row in rows if is_one(number(row["stage"]))]
+            if not mine:
+                sys.exit(f"{file.name}: no rows at head_dim {d} of what is {name}")
+            best = frontier([(row["warps"], row["tflops"]) for row in mine])
+            for row in mine:
+                on_it = (row["warps"], row["tflops"]) in best
+                points = {**style(row["stage"]), "linestyle": "none"}
+                axes.plot([row["warps"]], [row["tflops"]], **points, markersize=6 if on_it else 4,
+                          fillstyle="full" if on_it else "none", alpha=1 if on_it else 0.45)
+                if on_it:
+                    axes.annotate(short(row["stage"]), (row["warps"], row["tflops"]), (0, below), ha="center",
+                                  textcoords="offset points", fontsize=SMALL)
+            best.append((max(row["warps"] for row in rows), best[-1][1]))
+            axes.plot(*zip(*best), color=look("text.color"), linestyle=dashes, linewidth=1, drawstyle="steps-post",
+                      label=name, zorder=0)
+        axes.set_xticks(sorted({row["warps"] for row in rows}))
+        axes.grid(axis="y", linewidth=0.5)
+        axes.set_xlabel(f"warps on a multiprocessor, d = {d}")
+    all_axes[0].set_ylim(bottom=0)
+    all_axes[0].set_ylabel("TFLOP/s")
+    all_axes[0].legend(loc="lower right", fontsize=SMALL)
+    sources(all_axes[0], file, what="N = 4096, not causal. Full: none is faster with as few warps. Hollow: the others, "
+            "variants too.\n")
+    return figure
