@@ -28,9 +28,9 @@ target_compile_options(beside_solution_options INTERFACE "SHELL:-include ${CMAKE
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
 target_link_libraries(unfinished_options INTERFACE unused_options)
-target_compile_options(unfinished_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+add_library(quick_options INTERFACE)
+target_compile_options(quick_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 add_library(red_options INTERFACE)
-target_link_libraries(red_options INTERFACE unfinished_options)
 target_compile_options(red_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
@@ -78,8 +78,8 @@ endif()
 function(add_kernels target file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;RED;BESIDE_SOLUTION" "" "")
   add_library(${target} OBJECT ${file})
-  target_link_libraries(${target} PRIVATE harness kernel_options $<$<BOOL:${arg_UNFINISHED}>:unfinished_options>
-                        $<$<BOOL:${arg_RED}>:red_options>
+  target_link_libraries(${target} PRIVATE harness kernel_options $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_RED}>>:unfinished_options>
+                        $<$<BOOL:${arg_UNFINISHED}>:quick_options> $<$<BOOL:${arg_RED}>:red_options>
                         $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)

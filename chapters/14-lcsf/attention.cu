@@ -197,8 +197,9 @@ void launch(const ForwardArgs& args) {
 }
 template <std::size_t i>
 void launch_variant(const ForwardArgs& args) {
-    args.shape.causal ? launch_configuration<__nv_bfloat16, true, configurations[i]>(args)
-                      : launch_configuration<__nv_bfloat16, false, configurations[i]>(args);
+    with_bf16_and_causal_of(args.shape, [&]<class Element, bool causal>() {
+        launch_configuration<Element, causal, configurations[i]>(args);
+    });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
 

@@ -37,16 +37,22 @@ void with_d_of(const AttentionShape& shape, F f) {
     shape.head_dim == 64 ? f.template operator()<64>() : f.template operator()<128>();
 }
 
-/// The same for head_dim and causal, with bf16 as variants of stages have it.
+/// The same for causal, with bf16 as variants of stages have it: f.operator()<Element, causal>().
 template <class F>
-void with_bf16_types_of(const AttentionShape& shape, F f) {
+void with_bf16_and_causal_of(const AttentionShape& shape, F f) {
 #ifdef FLASHLADDER_NO_VARIANTS  // a mutant that its test catches without them
     throw std::logic_error("compiled without variants");
 #else
-    with_d_of(shape, [&]<int d>() {
-        shape.causal ? f.template operator()<__nv_bfloat16, d, true>() : f.template operator()<__nv_bfloat16, d, false>();
-    });
+    shape.causal ? f.template operator()<__nv_bfloat16, true>() : f.template operator()<__nv_bfloat16, false>();
 #endif
+}
+
+/// The same for head_dim too: f.operator()<Element, d, causal>().
+template <class F>
+void with_bf16_types_of(const AttentionShape& shape, F f) {
+    with_d_of(shape, [&]<int d>() {
+        with_bf16_and_causal_of(shape, [&]<class Element, bool causal>() { f.template operator()<Element, d, causal>(); });
+    });
 }
 
 constexpr float log2_e = 1.44269504089f;  // exponentials are of base 2: the scale of the scores takes this up
