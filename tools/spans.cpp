@@ -27,6 +27,31 @@ std::string thread_name(const Timeline& timeline, const std::string& role, const
 
 }  // namespace
 
+std::vector<Span> spans_of(const std::vector<Moment>& moments) {
+    const std::map<std::string, std::string> ends = {{"waited", "wait"}, {"barrier passed", "barrier"}};
+    std::vector<Span> spans;
+    std::vector<std::size_t> products;  // that this warp has not waited for
+    for (std::size_t i = 0; i < moments.size(); ++i) {
+        const Moment& m = moments[i];
+        const bool same_warp = i > 0 && moments[i - 1].warp == m.warp;
+        if (!same_warp) products.clear();
+        if (m.what.starts_with("product done")) {
+            const std::size_t left = std::min<std::size_t>(m.what == "product done but last", products.size());
+            for (; products.size() > left; products.erase(products.begin())) spans[products.front()].happened = m.at;
+            continue;
+        }
+        const auto end = ends.find(m.what);
+        if (end != ends.end() && same_warp && moments[i - 1].what == end->second) continue;  // its begin has seen it
+        Span span{0, m.warp, end != ends.end() ? end->second : m.what == "load" ? "copy" : m.what, m.line, m.at, m.at, m.at};
+        const bool lasts = (m.what == "wait" || m.what == "barrier") && i + 1 < moments.size();
+        if (lasts && moments[i + 1].warp == m.warp) span.end = span.happened = moments[i + 1].at;
+        if (m.what == "product") products.push_back(spans.size());
+        spans.push_back(span);
+    }
+    std::ranges::stable_sort(spans, {}, &Span::begin);
+    return spans;
+}
+
 std::vector<Span> collapse(const std::vector<Span>& spans) {
     std::vector<Span> result;
     std::map<std::pair<int, int>, std::size_t> last;  // of each warp of a launch

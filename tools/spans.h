@@ -34,6 +34,20 @@ struct Timeline {
     std::vector<Span> spans;
 };
 
+/// What a warp on a GPU has noted: it is about to do something, or has done it.
+struct Moment {
+    int warp = 0;
+    double at = 0;
+    std::string what;  // "load", "wait", "waited", "product", "product done", ...: common/ptx/timeline.h
+    std::string line;
+};
+
+/// The spans between these moments, which are warp by warp, each in its order; in the order in which the spans begin. A load
+/// is asked for at its moment, and nobody notes when it arrives. A product lasts to the end of the wait for it. Of two
+/// moments of a warp that are closer than the recorder can tell, the first is lost: a wait that has only one end then takes
+/// no time, or lasts to the warp's next moment.
+std::vector<Span> spans_of(const std::vector<Moment>& moments);
+
 /// Of what a warp did in a row, all of one kind on one source line, a single span: from the first begin to the last end,
 /// and how often. A wait that was given up joins the next one; two that came to something remain two, because a span of
 /// both would hide what is between them. `spans` are in the order in which they begin, and so is what comes back.

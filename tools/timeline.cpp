@@ -56,13 +56,46 @@ Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOption
     }
     timeline.spans = collapse(timeline.spans);
     number_moments(timeline.spans);
-    timeline.about["unit"] = "moments: the order on the emulator, not time";
+    timeline.about["unit"] = "moments: an order, not time";
     return timeline;
 }
 
 #else
 
-Timeline record(const Chapter&, const Stage&, const TimelineOptions&) { throw std::runtime_error("not yet"); }
+constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
+
+Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
+    if (chapter.number() < first_noted)
+        throw std::invalid_argument(fmt::format("{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on",
+                                                chapter.name, first_noted));
+    if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) throw std::runtime_error(why);
+    const std::string program = "timeline-" + chapter.number();
+    if (!build_target(program, chapter.solution())) throw std::runtime_error(program + " was not built");
+    const AttentionShape& s = options.shape;
+    const fs::path file = fs::temp_directory_path() / fmt::format("ladder-moments-{}.json", getpid());
+    const std::string command = fmt::format(
+        "{} --d {} --n {} --n-k {} --batch {} --heads {} --kv-heads {}{} --block {} --seed {} > {}",
+        quoted((build_folder() / "bin" / program).string()), s.head_dim, s.n_q, s.n_k, s.batch, s.heads, s.kv_heads,
+        s.causal ? " --causal" : "", options.block, options.seed, quoted(file.string()));
+    if (run_command(command) != 0) throw std::runtime_error(program + " failed");
+    const auto noted = nlohmann::json::parse(read_file(file.string()));
+    fs::remove(file);
+
+    const double nanoseconds = noted.at("nanoseconds_per_clock");
+    std::vector<Moment> moments;
+    for (const auto& event : noted.at("events"))
+        moments.push_back({event.at(0), nanoseconds * event.at(1).get<double>(), event.at(2),
+                           fmt::format("{}:{}", noted.at("files").at(event.at(4).get<std::size_t>()).get<std::string>(),
+                                       event.at(3).get<int>())});
+    Timeline timeline;
+    timeline.is_time = true;
+    timeline.kernels.push_back({stage.name(), noted.at("blocks"), chapter.number() >= first_with_warpgroups});
+    timeline.spans = collapse(spans_of(moments));
+    timeline.about["unit"] = "nanoseconds";
+    timeline.about["nanoseconds_per_clock"] = nanoseconds;
+    timeline.about["clocks"] = noted.at("clocks");
+    return timeline;
+}
 
 #endif
 
@@ -84,12 +117,11 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
     nlohmann::json about = new_results();
     about.erase("rows");
     about.update({{"rung", stage.name()}, {"dtype", to_string(shape.dtype)}, {"shape", to_json(shape)},
-                  {"block", options.block}, {"seed", options.seed}});
+                  {"block", options.block}, {"seed", options.seed}, {"backend", timeline.is_time ? "gpu" : "cpu"}});
     timeline.about.update(about);
 
-    const std::string unit = timeline.about.at("unit");
-    fmt::print("{}, {}: block {} on {}. From, to and in all are {}.\n\n{}", stage.name(), to_string(shape), options.block,
-               about.at("gpu").get<std::string>(), unit, summary(timeline));
+    fmt::print("{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), to_string(shape), options.block,
+               about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(), summary(timeline));
     if (options.trace.empty() && options.svg.empty()) {
         fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
         return 0;
