@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "exercises.h"
 #include "files.h"
@@ -155,6 +156,9 @@ TEST_CASE("timeline: a table of who did what; by itself it writes no file, and s
     CHECK(result.says("multiply  warps"));
     CHECK(result.says("softmax   warps      4  exponential"));
     CHECK(result.says("--trace FILE"));
+    // Before any work:
+    for (const char* wrong : {"--block 1000", "--trace /dev/null/file", "--svg /proc/nothing/file.svg"})
+        CHECK(project.ladder(std::string("timeline 00 --n 64 ") + wrong).one_line());
 }
 
 TEST_CASE("timeline: of every rung; the last block too") {
@@ -183,26 +187,32 @@ TEST_CASE("timeline: the trace; no consumer multiplies before it has waited for 
         CHECK(trace.at("otherData").at("backend") == "cpu");
 
         std::map<int, std::vector<nlohmann::json>> products, waits;  // of the warps of consumers; for tiles
-        int copies = 0;
+        std::vector<nlohmann::json> copies;                          // Q for both consumers, then K and V in turns
+        std::set<std::string> names;
         for (const auto& event : trace.at("traceEvents")) {
             if (event.at("ph") == "X") CHECK(event.at("dur").get<double>() >= 0);
-            if (event.at("ph") == "M") continue;
             const auto& args = event.at("args");
-            copies += event.at("name") == "copy" ? args.at("times").get<int>() : 0;
-            if (event.at("name") == "copy") CHECK(args.at("role") == "producer");
+            if (event.at("name") == "thread_name") names.insert(args.at("name"));
+            if (event.at("ph") == "M") continue;
+            if (event.at("name") == "copy") copies.push_back(event);
             if (event.at("name") == "product") products[args.at("warp")].push_back(event);
             const bool for_tile = args.at("source").get<std::string>().find("_full[") != std::string::npos;
             if (event.at("name") == "wait" && for_tile) waits[args.at("warp")].push_back(event);
         }
-        CHECK(copies == 2 + 2 * 4);  // Q of both consumers, four tiles of K and of V
+        for (const char* name : {"producer, warp 0: copy", "consumer 0, warp 4: product", "consumer 1, warp 8"})
+            CHECK(names.contains(name));
+        REQUIRE(copies.size() == 2 + 2 * 4);
         CHECK(products.size() == 8);
+        const auto begin = [](const nlohmann::json& event) { return event.at("ts").get<double>(); };
+        const auto end = [&](const nlohmann::json& event) { return begin(event) + event.at("dur").get<double>(); };
         for (const auto& [warp, of_warp] : products) {
-            REQUIRE(of_warp.size() == 8);  // S and O for each tile
-            REQUIRE(waits[warp].size() == 9);
-            const auto end = [](const auto& event) { return event.at("ts").template get<double>() + event.at("dur").template get<double>(); };
+            REQUIRE(of_warp.size() == 8);  // S and P V of each tile
+            REQUIRE(waits[warp].size() == 1 + 8);
+            CHECK(end(waits[warp][0]) > end(copies[warp < 8 ? 0 : 1]));
             for (std::size_t i = 0; i < of_warp.size(); ++i) {
-                CHECK(of_warp[i].at("ts") >= end(waits[warp][i + 1]));  // the first is for Q
-                if (i + 2 < waits[warp].size()) CHECK(end(of_warp[i]) <= waits[warp][i + 2].at("ts"));
+                CHECK(end(waits[warp][i + 1]) > end(copies[i + 2]));
+                CHECK(begin(of_warp[i]) >= end(waits[warp][i + 1]));
+                if (i + 1 < of_warp.size()) CHECK(end(of_warp[i]) <= begin(waits[warp][i + 2]));
             }
         }
     }

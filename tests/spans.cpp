@@ -20,9 +20,9 @@ std::vector<Line> as_lines(const std::vector<Span>& spans) {
 }
 
 TEST_CASE("what a warp does in a row on one line is one span, whatever other warps do meanwhile") {
-    const auto spans = collapse({span(0, "load", "a:1", 1, 1, 1), span(1, "load", "a:1", 2, 2, 2),
-                                 span(0, "load", "a:1", 3, 3, 9), span(0, "load", "a:2", 4, 4, 4),
-                                 span(0, "store", "a:2", 5, 5, 5), span(0, "load", "a:1", 6, 6, 6)});
+    const auto spans =
+        collapse({span(0, "load", "a:1", 1, 1, 1), span(1, "load", "a:1", 2, 2, 2), span(0, "load", "a:1", 3, 3, 9),
+                  span(0, "load", "a:2", 4, 4, 4), span(0, "store", "a:2", 5, 5, 5), span(0, "load", "a:1", 6, 6, 6)});
     CHECK(as_lines(spans) == std::vector<Line>{{0, "load", 1, 3, 9},
                                                {1, "load", 2, 2, 2},
                                                {0, "load", 4, 4, 4},
@@ -59,10 +59,9 @@ TEST_CASE("moments of a GPU: waits and products have two ends") {
                                  {4, 1, "barrier", "a:6"},
                                  {4, 3, "barrier passed", "a:6"},
                                  {4, 4, "arrive", "a:7"}});
-    CHECK(as_lines(spans) == std::vector<Line>{{0, "copy", 1, 1, 1},
-                                               {4, "barrier", 1, 3, 3},
-                                               {0, "wait", 2, 5, 5},
-                                               {4, "arrive", 4, 4, 4}});
+    CHECK(
+        as_lines(spans) ==
+        std::vector<Line>{{0, "copy", 1, 1, 1}, {4, "barrier", 1, 3, 3}, {0, "wait", 2, 5, 5}, {4, "arrive", 4, 4, 4}});
 }
 
 TEST_CASE("moments of a GPU: a wait for all products but the last ends the others") {
@@ -101,8 +100,8 @@ TEST_CASE("roles: who copies and does not multiply is the producer, and there ar
     const Span copies = span(0, "copy", "", 1, 1, 3), waits = span(1, "wait", "", 1, 2, 2),
                multiplies = span(6, "product", "", 4, 4, 5), too = span(8, "product", "", 4, 4, 5);
     Timeline specialized = of({copies, waits, multiplies, too});
-    CHECK(roles(specialized) == Roles{{{0, 0}, "producer"}, {{0, 1}, "producer"}, {{0, 6}, "consumer 0"},
-                                      {{0, 8}, "consumer 1"}});
+    CHECK(roles(specialized) ==
+          Roles{{{0, 0}, "producer"}, {{0, 1}, "producer"}, {{0, 6}, "consumer 0"}, {{0, 8}, "consumer 1"}});
     CHECK(roles(of({copies, span(2, "product", "", 4, 4, 5), multiplies})) ==
           Roles{{{0, 0}, "warpgroup 0"}, {{0, 2}, "warpgroup 0"}, {{0, 6}, "warpgroup 1"}});
     specialized.kernels[0].warpgroups = false;
@@ -110,9 +109,9 @@ TEST_CASE("roles: who copies and does not multiply is the producer, and there ar
 }
 
 TEST_CASE("the trace: events on one thread never overlap, what goes on alone has threads of its own") {
-    const Timeline timeline = of({span(0, "copy", "README.md:1", 0, 1, 8), span(0, "copy", "", 1, 2, 5),
-                                  span(0, "arrive", "", 2, 3, 3), span(0, "copy", "", 6, 7, 9),
-                                  span(0, "wait", "", 3, 7, 7)});
+    const Timeline timeline =
+        of({span(0, "copy", "README.md:1", 0, 1, 8), span(0, "copy", "", 1, 2, 5), span(0, "arrive", "", 2, 3, 3),
+            span(0, "copy", "", 6, 7, 9), span(0, "wait", "", 3, 7, 7)});
     const auto trace = chrome_trace(timeline);
     std::map<std::string, std::string> names;
     std::map<int, double> ends;

@@ -27,8 +27,9 @@ def rows(events):
     for event in noted:
         warps.setdefault((event["pid"], event["args"]["role"]), set()).add(event["args"]["warp"])
     shown = {who: sorted(of_role)[:MOST_WARPS if who[1] == "warps" else 1] for who, of_role in warps.items()}
-    left_out = {"Of each role one warp is drawn." if role != "warps" else f"{MOST_WARPS} of {len(of_role)} warps are drawn."
-                for (process, role), of_role in warps.items() if len(shown[process, role]) < len(of_role)}
+    left_out = {f"{MOST_WARPS} of {len(of_role)} warps are drawn." if who[1] == "warps" else
+                "Of each role one warp is drawn."
+                for who, of_role in warps.items() if len(shown[who]) < len(of_role)}
     found = {}
     for event in noted:
         process, role = event["pid"], event["args"]["role"]
@@ -69,9 +70,10 @@ def draw(trace):
             axes.plot([], [], "s", color=KINDS[kind], label=kind)
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.45 / height), fontsize=8, ncol=len(there))
     shape = about["shape"]
-    axes.set_title(f"{about['rung']}, block {about['block']}: B {shape['batch']}, H {shape['heads']}, N {shape['n_q']}, "
-                   f"d {shape['head_dim']}{', causal' if shape['causal'] else ''}. {about['gpu']}, commit {about['commit']}, "
-                   f"{about['date']}." + ("\n" + " ".join(left_out) if left_out else ""), fontsize=8, loc="left")
+    sizes = f"B {shape['batch']}, H {shape['heads']}, N {shape['n_q']}, d {shape['head_dim']}"
+    axes.set_title(f"{about['rung']}, block {about['block']}: {sizes}{', causal' if shape['causal'] else ''}. "
+                   f"{about['gpu']}, commit {about['commit']}, {about['date']}." +
+                   ("\n" + " ".join(left_out) if left_out else ""), fontsize=8, loc="left")
     return figure
 
 

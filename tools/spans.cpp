@@ -42,7 +42,8 @@ std::vector<Span> spans_of(const std::vector<Moment>& moments) {
         }
         const auto end = ends.find(m.what);
         if (end != ends.end() && same_warp && moments[i - 1].what == end->second) continue;  // its begin has seen it
-        Span span{0, m.warp, end != ends.end() ? end->second : m.what == "load" ? "copy" : m.what, m.line, m.at, m.at, m.at};
+        const std::string what = end != ends.end() ? end->second : m.what == "load" ? "copy" : m.what;
+        Span span{0, m.warp, what, m.line, m.at, m.at, m.at};
         const bool lasts = (m.what == "wait" || m.what == "barrier") && i + 1 < moments.size();
         if (lasts && moments[i + 1].warp == m.warp) span.end = span.happened = moments[i + 1].at;
         if (m.what == "product") products.push_back(spans.size());
@@ -139,15 +140,19 @@ nlohmann::json chrome_trace(const Timeline& timeline) {
     for (const Span& span : timeline.spans) {
         auto& threads = rows[{span.launch, span.warp, goes_on_alone(span), goes_on_alone(span) ? span.what : ""}];
         auto thread = std::ranges::find_if(threads, [&](const Thread& t) { return t.end <= span.begin; });
-        if (thread == threads.end())
-            thread = threads.insert(threads.end(), {threads.back().number + 1, 0});
+        if (thread == threads.end()) thread = threads.insert(threads.end(), {threads.back().number + 1, 0});
         thread->end = span.happened;
         if (named.insert(thread->number).second)
-            name("thread_name", std::size_t(span.launch), thread->number, thread_name(timeline, who.at({span.launch, span.warp}), span));
+            name("thread_name", std::size_t(span.launch), thread->number,
+                 thread_name(timeline, who.at({span.launch, span.warp}), span));
         const auto [text, is_new] = texts.try_emplace(span.line);
         if (is_new) text->second = source_line(span.line);
-        nlohmann::json event = {{"ph", "X"},           {"name", span.what},       {"cat", span.what},
-                                {"pid", span.launch},  {"tid", thread->number},   {"ts", span.begin / microsecond},
+        nlohmann::json event = {{"ph", "X"},
+                                {"name", span.what},
+                                {"cat", span.what},
+                                {"pid", span.launch},
+                                {"tid", thread->number},
+                                {"ts", span.begin / microsecond},
                                 {"args",
                                  {{"role", who.at({span.launch, span.warp})},
                                   {"warp", span.warp},
@@ -160,7 +165,8 @@ nlohmann::json chrome_trace(const Timeline& timeline) {
             event["dur"] = (span.happened - span.begin) / microsecond;
         events.push_back(std::move(event));
     }
-    return {{"traceEvents", events}, {"displayTimeUnit", timeline.is_time ? "ns" : "ms"}, {"otherData", timeline.about}};
+    return {
+        {"traceEvents", events}, {"displayTimeUnit", timeline.is_time ? "ns" : "ms"}, {"otherData", timeline.about}};
 }
 
 std::string summary(const Timeline& timeline) {
@@ -176,7 +182,6 @@ std::string summary(const Timeline& timeline) {
         if (sum.warps.empty()) sum.first = span.begin;
         sum.warps.insert(span.warp);
         sum.times += span.times;
-        sum.first = std::min(sum.first, span.begin);
         sum.last = std::max(sum.last, span.happened);
         sum.length += span.happened - span.begin;
     }

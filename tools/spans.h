@@ -27,9 +27,9 @@ struct TimelineKernel {
 };
 
 struct Timeline {
-    nlohmann::json about;  // rung, shape, where and when it was recorded, unit
-    int block = 0;         // that this is of
-    bool is_time = false;  // else the times are moments
+    nlohmann::json about;                 // rung, shape, where and when it was recorded, unit
+    int block = 0;                        // that this is of
+    bool is_time = false;                 // else the times are moments
     std::vector<TimelineKernel> kernels;  // one for each launch
     std::vector<Span> spans;
 };
@@ -42,28 +42,29 @@ struct Moment {
     std::string line;
 };
 
-/// The spans between these moments, which are warp by warp, each in its order; in the order in which the spans begin. A load
-/// is asked for at its moment, and nobody notes when it arrives. A product lasts to the end of the wait for it. Of two
-/// moments of a warp that are closer than the recorder can tell, the first is lost: a wait that has only one end then takes
-/// no time, or lasts to the warp's next moment.
+/// The spans between these moments, which are warp by warp, each in its order; in the order in which the spans begin. A
+/// load is asked for at its moment, and nobody notes when it arrives. A product lasts to the end of the wait for it. Of
+/// two moments of a warp that are closer than the recorder can tell, the first is lost: a wait that has only one end
+/// then takes no time, or lasts to the warp's next moment.
 std::vector<Span> spans_of(const std::vector<Moment>& moments);
 
-/// Of what a warp did in a row, all of one kind on one source line, a single span: from the first begin to the last end,
-/// and how often. A wait that was given up joins the next one; two that came to something remain two, because a span of
-/// both would hide what is between them. `spans` are in the order in which they begin, and so is what comes back.
+/// Of what a warp did in a row, all of one kind on one source line, a single span: from the first begin to the last
+/// end, and how often. A wait that was given up joins the next one; two that came to something remain two, because a
+/// span of both would hide what is between them. `spans` are in the order in which they begin, and so is what comes
+/// back.
 std::vector<Span> collapse(const std::vector<Span>& spans);
 
 /// Numbers all moments of the spans anew, from 0 without gaps. What takes no time takes one moment.
 void number_moments(std::vector<Span>& spans);
 
-/// "producer", "consumer 0", "warpgroup 1", "warps": what each warp of a launch does, as its warpgroup's copies and products
-/// tell. Consumers are counted from the first.
+/// "producer", "consumer 0", "warpgroup 1", "warps": what each warp of a launch does, as its warpgroup's copies and
+/// products tell. Consumers are counted from the first.
 using Roles = std::map<std::pair<int, int>, std::string>;  // by launch and warp
 Roles roles(const Timeline& timeline);
 
-/// Chrome's trace events, which Perfetto opens: a process is the block of a launch, its threads are the warps. What goes
-/// on without a warp has threads of its own, so many that those on one never overlap. `args` has role, warp, line, its
-/// text, and how often. One moment is a microsecond there.
+/// Chrome's trace events, which Perfetto opens: a process is the block of a launch, its threads are the warps. What
+/// goes on without a warp has threads of its own, so many that those on one never overlap. `args` has role, warp, line,
+/// its text, and how often. One moment is a microsecond there.
 nlohmann::json chrome_trace(const Timeline& timeline);
 
 /// For each role what it did: how often, from when to when, and for how long, by its warps on average.

@@ -66,20 +66,22 @@ constexpr const char* first_noted = "07";  // the rungs below have no instructio
 
 Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
     if (chapter.number() < first_noted)
-        throw std::invalid_argument(fmt::format("{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on",
-                                                chapter.name, first_noted));
+        throw std::invalid_argument(fmt::format(
+            "{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on", chapter.name, first_noted));
     if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) throw std::runtime_error(why);
     const std::string program = "timeline-" + chapter.number();
     if (!build_target(program, chapter.solution())) throw std::runtime_error(program + " was not built");
     const AttentionShape& s = options.shape;
     const fs::path file = fs::temp_directory_path() / fmt::format("ladder-moments-{}.json", getpid());
-    const std::string command = fmt::format(
-        "{} --d {} --n {} --n-k {} --batch {} --heads {} --kv-heads {}{} --block {} --seed {} > {}",
-        quoted((build_folder() / "bin" / program).string()), s.head_dim, s.n_q, s.n_k, s.batch, s.heads, s.kv_heads,
-        s.causal ? " --causal" : "", options.block, options.seed, quoted(file.string()));
-    if (run_command(command) != 0) throw std::runtime_error(program + " failed");
-    const auto noted = nlohmann::json::parse(read_file(file.string()));
+    const std::string command =
+        fmt::format("{} --d {} --n {} --n-k {} --batch {} --heads {} --kv-heads {}{} --block {} --seed {} > {}",
+                    quoted((build_folder() / "bin" / program).string()), s.head_dim, s.n_q, s.n_k, s.batch, s.heads,
+                    s.kv_heads, s.causal ? " --causal" : "", options.block, options.seed, quoted(file.string()));
+    const int status = run_command(command);
+    const std::string text = read_file(file.string());
     fs::remove(file);
+    if (status != 0) throw std::runtime_error(program + " failed");
+    const auto noted = nlohmann::json::parse(text);
 
     const double nanoseconds = noted.at("nanoseconds_per_clock");
     std::vector<Moment> moments;
@@ -116,8 +118,12 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
         refuse_block(options.block, timeline.kernels);
     nlohmann::json about = new_results();
     about.erase("rows");
-    about.update({{"rung", stage.name()}, {"dtype", to_string(shape.dtype)}, {"shape", to_json(shape)},
-                  {"block", options.block}, {"seed", options.seed}, {"backend", timeline.is_time ? "gpu" : "cpu"}});
+    about.update({{"rung", stage.name()},
+                  {"dtype", to_string(shape.dtype)},
+                  {"shape", to_json(shape)},
+                  {"block", options.block},
+                  {"seed", options.seed},
+                  {"backend", timeline.is_time ? "gpu" : "cpu"}});
     timeline.about.update(about);
 
     fmt::print("{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), to_string(shape), options.block,

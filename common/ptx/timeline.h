@@ -7,8 +7,20 @@
 
 namespace flashladder::ptx {
 
-/// What an instruction is about to do, or has done. Of products, all but the last `pending` groups.
-enum class Moment : int { load, wait, waited, arrive, product, product_done, product_done_but_last, barrier, barrier_passed, store };
+/// What an instruction is about to do, or has done. product_done_but_last: a wait for products left the last group, or
+/// more, pending.
+enum class Moment : int {
+    load,
+    wait,
+    waited,
+    arrive,
+    product,
+    product_done,
+    product_done_but_last,
+    barrier,
+    barrier_passed,
+    store
+};
 
 #if defined(FLASHLADDER_TIMELINE) && defined(__CUDACC__)
 
@@ -36,8 +48,8 @@ __device__ __forceinline__ void note(Moment moment, Where where) {
     const long long clock = clock64();
     long long nanoseconds = 0;
     if (moment == Moment::load) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
-    timeline[threadIdx.x / (32 * timeline_warps)][clock / timeline_clocks % timeline_length] = {clock, nanoseconds, where.file,
-                                                                                           moment, where.line};
+    timeline[threadIdx.x / (32 * timeline_warps)][clock / timeline_clocks % timeline_length] = {
+        clock, nanoseconds, where.file, moment, where.line};
 }
 
 #else

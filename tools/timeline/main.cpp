@@ -9,6 +9,7 @@
 
 #include "harness/inputs.h"
 #include "harness/run.h"
+#include "launch.h"
 #include "record.h"
 #include "results.h"
 

@@ -7,6 +7,7 @@
 
 #include "harness/inputs.h"
 #include "harness/run.h"
+#include "launch.h"
 #include "record.h"
 
 namespace flashladder {
@@ -25,7 +26,8 @@ std::string path_at(const char* text) {
     const DeviceBuffer copy(longest_path);
     copy_text<<<1, 1>>>(text, static_cast<char*>(copy.data()));
     std::array<char, longest_path> bytes{};
-    check_cuda(cudaMemcpy(bytes.data(), copy.data(), bytes.size(), cudaMemcpyDeviceToHost), "reading the name of a file");
+    check_cuda(cudaMemcpy(bytes.data(), copy.data(), bytes.size(), cudaMemcpyDeviceToHost),
+               "reading the name of a file");
     const std::string path = bytes.data(), root = project_root() + "/";
     return path.starts_with(root) ? path.substr(root.size()) : path;
 }
@@ -53,8 +55,9 @@ void forget_timeline(unsigned block) {
 }
 
 NotedTimeline noted_timeline() {
-    constexpr const char* names[] = {"load",         "wait",    "waited",        "arrive", "product", "product done",
-                                     "product done but last", "barrier", "barrier passed", "store"};
+    constexpr const char* names[] = {
+        "load",    "wait",           "waited", "arrive", "product", "product done", "product done but last",
+        "barrier", "barrier passed", "store"};
     static_assert(std::size(names) == int(ptx::Moment::store) + 1);
     std::vector<ptx::TimelineEvent> events(std::size_t(ptx::timeline_warpgroups) * ptx::timeline_length);
     check_cuda(cudaDeviceSynchronize(), "the rung whose timeline is wanted");
@@ -67,12 +70,11 @@ NotedTimeline noted_timeline() {
         if (event.clock == 0) continue;
         std::string& path = paths[event.file];
         if (path.empty()) path = path_at(event.file);
-        noted.moments.push_back({int(i) / ptx::timeline_length * ptx::timeline_warps, event.clock, names[int(event.moment)],
-                                 event.line, path});
+        noted.moments.push_back({int(i) / ptx::timeline_length * ptx::timeline_warps, event.clock,
+                                 names[int(event.moment)], event.line, path});
     }
-    std::sort(noted.moments.begin(), noted.moments.end(), [](const Noted& a, const Noted& b) {
-        return std::pair(a.warp, a.clock) < std::pair(b.warp, b.clock);
-    });
+    std::sort(noted.moments.begin(), noted.moments.end(),
+              [](const Noted& a, const Noted& b) { return std::pair(a.warp, a.clock) < std::pair(b.warp, b.clock); });
     return noted;
 }
 

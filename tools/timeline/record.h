@@ -22,8 +22,8 @@ struct NotedTimeline {
 
 /// Forgets what was noted before. From now on this block is noted, x fastest.
 void forget_timeline(unsigned block);
-/// What has been noted since. Waits for the GPU. How long a clock is, the GPU's timer says, from the first load to the last;
-/// where they are too close to tell, the highest clock of the multiprocessors.
+/// What has been noted since. Waits for the GPU. How long a clock is, the GPU's timer says, from the first load to the
+/// last; where they are too close to tell, the highest clock of the multiprocessors.
 NotedTimeline noted_timeline();
 
 }  // namespace flashladder
