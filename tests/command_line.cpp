@@ -5,7 +5,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "exercises.h"
 #include "files.h"
@@ -72,6 +74,12 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"profile 02 --n 64 --json /dev/null/file", "/dev/null"},
         {"profile 02 --n 64 --roofline /dev/null/file", "/dev/null"},
         {"profile 02 --card X100", "no card 'X100'; there are H100, H200, A100"},
+        {"timeline 99", "there is no chapter 99"},
+        {"timeline 01 --d 80", "01-minimal-flash: head_dim 80"},
+        {"timeline 02 --n 64 --block 999999", "there is no block 999999: tiled_flash has 1 (0 to 0)"},
+        {"timeline 02 --n 64 --block=-1", "--block"},
+        {"timeline 02 --n 64 --trace /dev/null/file", "/dev/null"},
+        {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
         {"bench 99", "there is no chapter 99"},
@@ -138,6 +146,94 @@ TEST_CASE("profile: what it costs by a model; without a GPU it says what it lack
     CHECK(costs.at("copies") == 100);
     CHECK(costs.at("flops") == 4 * 64 * 64 * 64);  // tools/roofline.py draws by it
     CHECK(costs.at("units").size() == 8);
+}
+
+TEST_CASE("timeline: a table of who did what; by itself it writes no file, and says how to") {
+    const Project project;
+    const Result result = project.ladder("timeline 00 --n 64 --d 32 --seed 1");
+    CHECK(result.status == 0);
+    CHECK(result.says("00-standard-attention, B 1 H 1 N 64 d 32 f32: block 0 on"));
+    CHECK(result.says("an order, not time"));
+    CHECK(result.says("multiply  warps"));
+    CHECK(result.says("softmax   warps      4  exponential"));
+    CHECK(result.says("--trace FILE"));
+    // Before any work:
+    for (const char* wrong : {"--block 1000", "--trace /dev/null/file", "--svg /proc/nothing/file.svg"})
+        CHECK(project.ladder(std::string("timeline 00 --n 64 ") + wrong).one_line());
+}
+
+TEST_CASE("timeline: of every rung; the last block too") {
+    const Project project;
+    for (int rung = 0; rung <= 14; ++rung) {
+        const Result result = project.ladder(fmt::format("timeline {} --n 128 --seed 1", rung));
+        CHECK_MESSAGE(result.status == 0, result.output);
+        CHECK(result.says("store"));
+        CHECK(result.says(rung < 9 ? " warps " : rung == 9 ? "warpgroup 0" : "producer"));
+        CHECK(result.says("consumer 0") == (rung > 9));
+    }
+    CHECK(project.ladder("timeline 00 --n 64 --d 64 --block 1").status == 0);  // softmax alone has so many
+}
+
+TEST_CASE("timeline: the trace; no consumer multiplies before it has waited for the tile") {
+    const Project project;
+    const std::string file = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
+    for (int seed = 1; seed <= 5; ++seed) {
+        const Result result = project.ladder(fmt::format("timeline 10 --seed {} --trace {}", seed, file));
+        CHECK(result.status == 0);
+        CHECK(result.says("The trace is in " + file));
+        const auto trace = nlohmann::json::parse(read_file(file));
+        fs::remove(file);
+        for (const char* key : {"rung", "shape", "backend", "gpu", "commit", "date", "unit"})
+            CHECK(trace.at("otherData").contains(key));
+        CHECK(trace.at("otherData").at("backend") == "cpu");
+
+        std::map<int, std::vector<nlohmann::json>> products, waits;  // of the warps of consumers; for tiles
+        std::vector<nlohmann::json> copies;                          // Q for both consumers, then K and V in turns
+        std::set<std::string> names;
+        for (const auto& event : trace.at("traceEvents")) {
+            if (event.at("ph") == "X") CHECK(event.at("dur").get<double>() >= 0);
+            const auto& args = event.at("args");
+            if (event.at("name") == "thread_name") names.insert(args.at("name"));
+            if (event.at("ph") == "M") continue;
+            if (event.at("name") == "copy") copies.push_back(event);
+            if (event.at("name") == "product") products[args.at("warp")].push_back(event);
+            const bool for_tile = args.at("source").get<std::string>().find("_full[") != std::string::npos;
+            if (event.at("name") == "wait" && for_tile) waits[args.at("warp")].push_back(event);
+        }
+        for (const char* name : {"producer, warp 0: copy", "consumer 0, warp 4: product", "consumer 1, warp 8"})
+            CHECK(names.contains(name));
+        REQUIRE(copies.size() == 2 + 2 * 4);
+        CHECK(products.size() == 8);
+        const auto begin = [](const nlohmann::json& event) { return event.at("ts").get<double>(); };
+        const auto end = [&](const nlohmann::json& event) { return begin(event) + event.at("dur").get<double>(); };
+        for (const auto& [warp, of_warp] : products) {
+            REQUIRE(of_warp.size() == 8);  // S and P V of each tile
+            REQUIRE(waits[warp].size() == 1 + 8);
+            CHECK(end(waits[warp][0]) > end(copies[warp < 8 ? 0 : 1]));
+            for (std::size_t i = 0; i < of_warp.size(); ++i) {
+                CHECK(end(waits[warp][i + 1]) > end(copies[i + 2]));
+                CHECK(begin(of_warp[i]) >= end(waits[warp][i + 1]));
+                if (i + 1 < of_warp.size()) CHECK(end(of_warp[i]) <= begin(waits[warp][i + 2]));
+            }
+        }
+    }
+}
+
+TEST_CASE("timeline: a picture, or what is missing for one; the rest is there in any case") {
+    const Project project;
+    const std::string picture = (fs::temp_directory_path() / fmt::format("ladder-{}.svg", getpid())).string();
+    const Result result = project.ladder("timeline 09 --n 64 --svg " + picture);
+    CHECK(result.status == 0);
+    CHECK(result.says("warpgroup 0"));
+    if (fs::exists(picture)) {
+        const std::string svg = read_file(picture);
+        CHECK(svg.find("warpgroup 0, warp 0: copy") != std::string::npos);
+        CHECK(svg.find("09-warpgroup-mma, block 0") != std::string::npos);
+        CHECK(result.says("The picture is in " + picture));
+        fs::remove(picture);
+    } else {
+        CHECK((result.says("pictures need matplotlib") || result.says("needs python3")));
+    }
 }
 
 TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launches") {

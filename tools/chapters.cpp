@@ -25,30 +25,6 @@ constexpr int needs_newer_gpu = 77;  // what a test program exits with, having s
 
 std::string in_project(const std::string& path) { return project_root() + "/" + path; }
 
-/// Runs a command in a shell, all its output in `log`.
-int run_logged(const std::string& command, const fs::path& log) {
-    return run_command(fmt::format("({}) > {} 2>&1 < /dev/null", command, quoted(log.string())));
-}
-
-/// Builds the program of a chapter or of a solution. False, and the compiler's words printed, if it does not compile.
-bool build(const std::string& target, const std::string& file) {
-    const fs::path log = build_folder() / (target + "-build.log");
-    const std::string command = fmt::format("cmake --build {} --target {}", quoted(build_folder().string()), target);
-    if (run_logged(command, log) == 0) return true;
-    fmt::print("{} does not compile:\n\n", file);
-    const std::string text = read_file(log.string());
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string line = text.substr(begin, end - begin);
-        begin = end + 1;
-        // ninja's own lines and the command line that failed say nothing to a learner
-        const bool noise = line.starts_with("[") || line.starts_with("FAILED:") || line.starts_with("ninja:") ||
-                           line.starts_with("/") || line.starts_with("cc1plus:");
-        if (!noise || line.find("error") != std::string::npos) fmt::print("{}\n", line);
-    }
-    return false;
-}
-
 void check_is_there(const Chapter& chapter, const std::string& file) {
     if (!fs::exists(in_project(file)))
         throw std::invalid_argument(fmt::format("{} is missing (./ladder reset {} makes it)", file, chapter.number()));
@@ -178,7 +154,7 @@ int test_chapter(const Chapter& chapter, const TestOptions& options) {
     const std::string target = (options.solution ? "rung-" : "chapter-") + chapter.number();
     const std::string file = options.solution ? chapter.solution() : chapter.file();
     check_is_there(chapter, file);
-    if (!build(target, file)) return 1;
+    if (!build_target(target, file)) return 1;
     fmt::print("{}\n", file);
     // The exercises first: while one is open, the rest cannot pass and only takes time.
     for (const char* filter : {"--test-case='EXERCISE*'", "--test-case-exclude='EXERCISE*'"}) {
@@ -205,7 +181,7 @@ int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arg
         throw std::runtime_error(fmt::format("{} registers no stage: its last lines should", chapter.file()));
     check_is_there(chapter, chapter.file());
     const std::string target = "mine-" + chapter.number();
-    if (!build(target, chapter.file())) return 1;
+    if (!build_target(target, chapter.file())) return 1;
     std::string command = fmt::format("{}=1 timeout {} {}", within, time_limit_seconds,
                                       quoted((build_folder() / "bin" / target).string()));
     for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));

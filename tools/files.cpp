@@ -7,6 +7,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "harness/inputs.h"
+
 namespace flashladder {
 
 std::string read_file(const std::string& path) {
@@ -14,6 +16,17 @@ std::string read_file(const std::string& path) {
     std::ostringstream text;
     if (!file || !(text << file.rdbuf())) throw std::runtime_error(fmt::format("{} cannot be read", path));
     return text.str();
+}
+
+std::string source_line(const std::string& place) {
+    const std::size_t colon = place.rfind(':');
+    if (colon == std::string::npos) return "";
+    std::ifstream file(project_root() + "/" + place.substr(0, colon));
+    std::string text;
+    for (int n = std::stoi(place.substr(colon + 1)); n > 0 && std::getline(file, text);) --n;
+    text.erase(0, text.find_first_not_of(' '));
+    constexpr std::size_t width = 60;
+    return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 
 namespace {

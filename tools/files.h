@@ -9,6 +9,10 @@ namespace flashladder {
 /// Throws std::runtime_error, naming the file, if it cannot be read.
 std::string read_file(const std::string& path);
 
+/// The line of a source file of the project that "file:17" names, without its indentation and cut after 60 characters; ""
+/// if it cannot be read.
+std::string source_line(const std::string& place);
+
 /// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text
 /// already. Makes missing folders. Throws std::runtime_error, naming the file.
 void write_file(const std::string& path, std::string_view text);

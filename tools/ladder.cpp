@@ -13,6 +13,7 @@
 #include "docs.h"
 #include "profile.h"
 #include "run.h"
+#include "timeline.h"
 
 namespace {
 
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
     TestOptions test;
     CountOptions count;
     ProfileOptions profile;
+    TimelineOptions timeline;
     bool check = false, no_timing = false;
 
     auto* run_verb =
@@ -87,6 +89,16 @@ int main(int argc, char** argv) {
     profile_verb->add_option("--roofline", profile.roofline, "draw the roofline, and where this is under it, as SVG");
     profile_verb->add_option("--json", profile.json, "write the counts and costs to this file");
     profile_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
+    auto* timeline_verb = app.add_subcommand(
+        "timeline", "who does what when in one block of a rung: its order on the emulator, nanoseconds on a GPU");
+    timeline_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
+    add_shape(timeline_verb);
+    timeline_verb->add_option("--block", timeline.block, "of the grid, x fastest")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    timeline_verb->add_option("--trace", timeline.trace, "write it to this file, which Chrome and Perfetto open");
+    timeline_verb->add_option("--svg", timeline.svg, "draw it");
+    timeline_verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
     auto* launch_verb =
         app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
     launch_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
@@ -129,6 +141,11 @@ int main(int argc, char** argv) {
             profile.seed = run.seed;
             profile.shape = shape;
             return profile_rung(find_chapter(chapter), profile);
+        }
+        if (*timeline_verb) {
+            timeline.seed = run.seed;
+            timeline.shape = shape;
+            return show_timeline(find_chapter(chapter), timeline);
         }
         if (*bench_verb) return bench(bench_options, {argv + 1, argv + argc});
         if (*count_verb) return count_rungs(count);

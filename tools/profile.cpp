@@ -20,7 +20,6 @@ int profile_rung(const Chapter&, const ProfileOptions&) {
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -38,18 +37,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using emulator::Work;
-
-/// The line of a source file that "file:17" names, without its indentation; "" if it cannot be read.
-std::string source_line(const std::string& place) {
-    const std::size_t colon = place.rfind(':');
-    if (colon == std::string::npos) return "";
-    std::ifstream file(project_root() + "/" + place.substr(0, colon));
-    std::string text;
-    for (int n = std::stoi(place.substr(colon + 1)); n > 0 && std::getline(file, text);) --n;
-    text.erase(0, text.find_first_not_of(' '));
-    constexpr std::size_t width = 60;
-    return text.size() <= width ? text : text.substr(0, width - 3) + "...";
-}
 
 void print_kernels(const StageCounts& counts) {
     Table table({"kernel", "blocks", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",

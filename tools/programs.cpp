@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 
+#include "files.h"
 #include "harness/inputs.h"
 
 namespace flashladder {
@@ -26,6 +28,28 @@ int run_command(const std::string& command) {
     std::fflush(stdout);  // what was printed before comes before
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int run_logged(const std::string& command, const std::filesystem::path& log) {
+    return run_command(fmt::format("({}) > {} 2>&1 < /dev/null", command, quoted(log.string())));
+}
+
+bool build_target(const std::string& target, const std::string& file) {
+    const std::filesystem::path log = build_folder() / (target + "-build.log");
+    const std::string command = fmt::format("cmake --build {} --target {}", quoted(build_folder().string()), target);
+    if (run_logged(command, log) == 0) return true;
+    fmt::print("{} does not compile:\n\n", file);
+    const std::string text = read_file(log.string());
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        const std::string line = text.substr(begin, end - begin);
+        begin = end + 1;
+        // ninja's own lines and the command line that failed say nothing to a learner
+        const bool noise = line.starts_with("[") || line.starts_with("FAILED:") || line.starts_with("ninja:") ||
+                           line.starts_with("/") || line.starts_with("cc1plus:");
+        if (!noise || line.find("error") != std::string::npos) fmt::print("{}\n", line);
+    }
+    return false;
 }
 
 std::string first_line_of(const std::string& command) {

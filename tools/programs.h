@@ -16,6 +16,13 @@ std::string quoted(const std::string& text);
 /// Runs a command in a shell. Returns its exit status, as a shell would.
 int run_command(const std::string& command);
 
+/// The same, all its output in a file.
+int run_logged(const std::string& command, const std::filesystem::path& log);
+
+/// Builds a target of this build folder, quietly. False, and the compiler's words printed, if `file`, which it is made of,
+/// does not compile.
+bool build_target(const std::string& target, const std::string& file);
+
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);
 

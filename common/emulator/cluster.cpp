@@ -98,6 +98,7 @@ void cluster_arrive(const Where& where) {
     if (current->cluster_phase > cluster.phase)
         fail(cudaErrorLaunchFailure, where,
              [] { return "too many arrivals: cluster_arrive() twice with no cluster_wait() in between"; });
+    if (recording) note(Doing::arrive, where);
     current->cluster_phase = cluster.phase + 1;
     ++cluster.arrived;
     if (watching) cluster.arriving.add(release(*current));
@@ -106,6 +107,7 @@ void cluster_arrive(const Where& where) {
 }
 
 void cluster_wait(const Where& where) {
+    const NotedWait noted(Doing::wait, where);
     Cluster& cluster = *current->block->cluster;
     while (cluster.phase < current->cluster_phase) {
         cluster.waiting.push_back(current);
@@ -123,6 +125,7 @@ void* map_to_block(const void* shared, unsigned rank, const Where& where) {
 
 void barrier_arrive_at(std::uint64_t* barrier, unsigned rank, const Where& where) {
     Block& other = other_block(rank, "barrier_arrive_at", where);
+    if (recording) note(Doing::arrive, where);
     auto* remote = static_cast<std::uint64_t*>(corresponding(barrier, other, where));
     // It happens where that block's shared memory is in place. At its end, nobody can wait for it any more.
     other.async.add({"barrier_arrive_at", &other.threads[current->rank], where, false,

@@ -27,6 +27,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
         trace_access(reinterpret_cast<std::uintptr_t>(shared), n, Access::cp_async, true, where);
         trace_departure(*thread.block, n);
     }
+    const Note noted = recording ? note(Doing::copy, where) : not_noted;
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
     Actor copy;
@@ -39,6 +40,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
                                              n - static_cast<std::size_t>(valid));
                                  note_shared_write(shared, n, 1, operand);
                                  if (counting) trace_arrival(*thread.block, n);
+                                 if (recording) note_happened(noted);
                                  --thread.copies[group].unwritten;
                                  look_again(thread, thread.copies);
                              }});
@@ -47,6 +49,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
 void cp_async_commit(const Where&) { current->copies.commit(); }
 
 void cp_async_wait(int pending, const Where& where) {
+    const NotedWait noted(Doing::wait, where);
     wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
     if (watching)
         acquire_slot(*current, current->order.copies, current->copies.before(static_cast<std::uint64_t>(pending)));

@@ -137,6 +137,8 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
         }
         kind = Access::atomic;
     }
+    if (recording && !shared && kind != Access::cp_async)
+        note(kind == Access::read ? Doing::load : Doing::store, where);
     const std::uint32_t number = trace.sites.number(where, bytes, kind, shared);
     Warp& warp = thread.block->warps[thread.warp()];
     warp.trace.add(thread.lane(), number, address);
@@ -149,6 +151,7 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
 
 void trace_exponential(const void* pc) {
     LaunchTrace::Exponentials& exponentials = trace.exponentials[pc];
+    if (recording) note(Doing::exponential, Place(pc));
     ++exponentials.all;
     exponentials.overlapped += has_products_under_way(*current);
 }

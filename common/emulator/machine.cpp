@@ -452,6 +452,7 @@ bool is_private_or_constant(std::uintptr_t address) {
 }
 
 int synchronize_block(const char* name, int predicate, const std::source_location& where) {
+    const NotedWait noted(Doing::barrier, where);
     Block& block = *current->block;
     BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty()) {
@@ -661,6 +662,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
     if (counting && !launch.code) end_launch_trace(kernel, grid, block, dynamic_shared_bytes);
+    if (recording) end_launch_recording(kernel, grid, block);
     return launch.code;
 }
 

@@ -88,6 +88,7 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
     } own{d, a, b};
     perform_together("mma_m16n8k16", own, where, [&](const WarpOperands<Fragments>& lanes) {
         if (counting) trace_product(2 * 16 * 8 * 16, where);
+        if (recording) note_of_lane(0, Doing::product, where);
         float A[16][16], B[16][8];
         const auto unpack = [bf16](float* two, std::size_t distance, std::uint32_t bits) {
             two[0] = from_bits(static_cast<std::uint16_t>(bits), bf16);

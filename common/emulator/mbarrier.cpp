@@ -145,6 +145,7 @@ void fence_barrier_init(const Where&) {
 void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     const Operand operand{"barrier_arrive", where};
     read(barrier, operand);
+    if (recording) note(Doing::arrive, where);
     watch_use(barrier, operand);
     arrive(barrier, operand, watching ? release(*current) : Knowledge());
     perturb();
@@ -153,6 +154,7 @@ void barrier_arrive(std::uint64_t* barrier, const Where& where) {
 void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Where& where) {
     const Operand operand{"barrier_arrive_expect_tx", where};
     State state = read(barrier, operand);
+    if (recording) note(Doing::arrive, where);
     state.bytes += static_cast<int>(std::min(bytes, 2u * max_bytes));
     watch_use(barrier, operand);
     update(barrier, state, 1, watching ? release(*current) : Knowledge(), operand);
@@ -163,9 +165,11 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
     const Operand operand{"barrier_try_wait", where};
     if (parity > 1)
         fail(cudaErrorLaunchFailure, where, [&] { return fmt::format("wrong parity: {}, neither 0 nor 1", parity); });
+    const Note noted = recording ? note_begin(Doing::wait, where) : not_noted;
     perturb();
     const auto is_over = [&] {
         if (read(barrier, operand).parity == parity) return false;
+        if (recording) note_end(noted);
         watch_use(barrier, operand);
         if (watching) acquire(*current, current->block->barriers[barrier].completed_clock);
         return true;

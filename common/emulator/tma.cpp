@@ -113,6 +113,7 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
     ++group.unread;
     ++group.unwritten;
     AsyncQueue& queue = thread.block->async;
+    const Note noted = recording ? note(Doing::store, operand.where) : not_noted;
     Actor reader, writer;
     if (watching) {
         reader = asynchronous(thread, thread.order.store_reads, number + 1);
@@ -129,6 +130,7 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
                    queue.add({operand.instruction, &thread, operand.where, false, [=, &thread] {
                                   const ActingAs acting(writer);
                                   for (const StoredRow& row : rows) write(row, reduction, operand);
+                                  if (recording) note_happened(noted);
                                   --thread.bulk_stores[number].unwritten;
                                   look_again(thread, thread.bulk_stores);
                               }});
@@ -201,10 +203,12 @@ void in_parts(std::uint32_t n, Add add) {
 void add_load(Block& block, const TensorMap& map, const Coordinates& origin, void* tile, std::uint64_t* barrier,
               const Operand& operand) {
     const Clock clock = watching ? release(*current).clock() : Clock();
+    const Note noted = recording ? note(Doing::copy, operand.where) : not_noted;
     in_parts(map.rows(), [&](std::uint32_t first, std::uint32_t behind) {
         if (counting) trace_departure(block, (behind - first) * map.row_bytes());
         block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=, &block] {
                              if (counting) trace_arrival(block, (behind - first) * map.row_bytes());
+                             if (recording) note_happened(noted);
                              const Actor load = load_actor(barrier, clock);
                              const ActingAs acting(load);
                              load_rows(map, origin, static_cast<char*>(tile), first, behind, operand);
@@ -257,6 +261,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
     if (counting) trace_copy(Access::tma_load, global, bytes, where);
     Block& block = *current->block;
     const Clock clock = watching ? release(*current).clock() : Clock();
+    const Note noted = recording ? note(Doing::copy, where) : not_noted;
     in_parts(bytes / chunk_bytes, [&](std::uint32_t first, std::uint32_t behind) {
         char* to = static_cast<char*>(shared) + first * chunk_bytes;
         const char* from = static_cast<const char*>(global) + first * chunk_bytes;
@@ -264,6 +269,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
         if (counting) trace_departure(block, n);
         block.async.add({operand.instruction, current, where, true, [=, &block] {
                              if (counting) trace_arrival(block, n);
+                             if (recording) note_happened(noted);
                              const Actor load = load_actor(barrier, clock);
                              const ActingAs acting(load);
                              check_device_read(from, n, operand);
@@ -289,6 +295,7 @@ void bulk_store(void* global, const void* shared, unsigned bytes, Reduction redu
 void bulk_commit(const Where&) { current->bulk_stores.commit(); }
 
 void bulk_wait(int pending, bool only_read, const Where& where) {
+    const NotedWait noted(Doing::wait, where);
     wait_for_groups(current->bulk_stores, static_cast<std::uint64_t>(pending), only_read,
                     only_read ? "bulk_wait_read" : "bulk_wait", where);
     if (!watching) return;

@@ -10,6 +10,7 @@
 #include <source_location>
 #include <vector>
 
+#include "activity.h"
 #include "report.h"
 #include "vector_types.h"
 #include "warp_access.h"
@@ -122,5 +123,35 @@ void trace_barrier(const std::source_location& where);
 void trace_named_barrier(const Place& where);
 /// All lanes of the warp that have not returned stand at the same place.
 void trace_convergence(Warp& warp);
+
+/// True while record_activity() runs; then work is counted too. The functions below may be called only then.
+extern bool recording;
+
+/// Something that has been noted, if the chosen block did it.
+using Note = std::size_t;
+constexpr Note not_noted = ~Note(0);
+
+/// The current thread does something; or, as this lane, its whole warp.
+Note note(Doing what, const Place& where);
+Note note_of_lane(unsigned lane, Doing what, const Place& where);
+/// It begins with what takes a while. It counts once that has ended.
+Note note_begin(Doing what, const Place& where);
+void note_end(Note note);
+/// What it did not wait for is done.
+void note_happened(Note note);
+void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block);
+
+/// From here to the end of the scope, the current thread waits.
+class NotedWait {
+public:
+    NotedWait(Doing what, const Place& where) : note_(recording ? note_begin(what, where) : not_noted) {}
+    ~NotedWait() {
+        if (recording) note_end(note_);
+    }
+    NotedWait(const NotedWait&) = delete;
+
+private:
+    Note note_;
+};
 
 }  // namespace emulator

@@ -42,6 +42,8 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
     if (threads <= 0 || threads % warp_size != 0)
         fail(cudaErrorLaunchFailure, where,
              [&] { return fmt::format("wrong count: {} for {} threads, which is no multiple of 32", name, threads); });
+    Note noted = not_noted;
+    if (recording) noted = wait_for_others ? note_begin(Doing::barrier, where) : note(Doing::arrive, where);
     NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(id)];
     const auto expected = static_cast<unsigned>(threads);
     if (barrier.arrived > 0 && barrier.expected != expected)
@@ -68,6 +70,7 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
         wait({name, static_cast<std::uint64_t>(id), 0, who_is_missing}, where);
     else
         perturb();
+    if (recording && wait_for_others) note_end(noted);
 }
 
 bool elect_one(const Where& where) {

@@ -75,6 +75,7 @@ void run_until(Warpgroup& group, std::uint64_t number) {
                 0)
                 refuse(product.where, "register in use: A of a wgmma was written before wgmma_wait()");
         multiply(product);
+        for (std::size_t warp = 0; recording && warp < warpgroup_warps; ++warp) note_happened(product.noted[warp]);
         Accumulator& accumulator = *product.accumulator;
         if (--accumulator.products == 0) {
             return_registers(accumulator, product.where);
@@ -118,6 +119,7 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         group.under_way.push_back(std::move(product));
     }
     Product& product = group.under_way[position];
+    if (recording) product.noted[current->warp() % warpgroup_warps] = note_of_lane(0, Doing::product, where);
     if (watching) {
         if (group.slot == 0) group.slot = new_slot();
         const Actor& self = current->order.actor;  // its clock is that of all lanes: they have just met
@@ -188,6 +190,7 @@ void wgmma_commit(const Where& where) {
 }
 
 void wgmma_wait(int pending, const Where& where) {
+    const NotedWait noted(Doing::wait, where);
     int none = 0;
     Warpgroup& group = own_warpgroup();
     const auto left = static_cast<std::size_t>(pending);

@@ -10,6 +10,7 @@
 #include "ptx_functions.h"
 #include "races.h"
 #include "report.h"
+#include "trace.h"
 
 namespace emulator {
 
@@ -42,6 +43,7 @@ struct Product {
     // Who reads what lies in shared memory: each warp its rows of A, and all of B.
     std::array<Actor, warpgroup_warps> reader_of_A;
     Actor reader_of_B;
+    std::array<Note, warpgroup_warps> noted = {not_noted, not_noted, not_noted, not_noted};
 };
 
 /// What a warp has done, in numbers of products.

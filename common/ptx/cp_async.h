@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ptx/backend.h"
+#include "ptx/timeline.h"
 
 namespace flashladder::ptx {
 
@@ -34,6 +35,7 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, int v
 // One thread, for itself.
 // Makes a group of its copies since the last commit; none is a group too. Waits for nothing.
 __device__ __forceinline__ void cp_async_commit(Where where = Where::current()) {
+    note(Moment::load, where);
 #ifdef __CUDACC__
     asm volatile("cp.async.commit_group;" : : : "memory");
 #else
@@ -46,11 +48,13 @@ __device__ __forceinline__ void cp_async_commit(Where where = Where::current()) 
 // Until all of its groups but the last `pending` have arrived. Other threads see the bytes only behind a barrier.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
+    note(Moment::wait, where);
 #ifdef __CUDACC__
     asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 #else
     emulator::cp_async_wait(pending, where);
 #endif
+    note(Moment::waited, where);
 }
 
 }  // namespace flashladder::ptx

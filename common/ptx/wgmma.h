@@ -108,7 +108,7 @@ __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
 #else
     emulator::wgmma_wait(pending, where);
 #endif
-    note(Moment::product_done, where);
+    note(pending == 0 ? Moment::product_done : Moment::product_done_but_last, where);
 }
 template <int pending, int n>
 __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::current()) {

@@ -209,7 +209,7 @@ def gpu_timeline(rung, first_step, steps):
     """Who did what when, on a GPU: the producer's loads, and the products and the rest of each consumer."""
     run = result(f"timeline-{rung}.json")
     roles, shown = {}, {"S": [], "softmax": [], "PV": [], "load": []}
-    for warp, clock, what, line in run["events"]:
+    for warp, clock, what, *_ in run["events"]:
         roles.setdefault(warp // 4, []).append((clock, what))
     for role, events in roles.items():
         if role == 0:

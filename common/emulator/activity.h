@@ -1,0 +1,47 @@
+// Who does what when: the order in which the warps of one block load, wait, arrive and multiply. An order, no times.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "vector_types.h"
+
+namespace emulator {
+
+enum class Doing {
+    load,         // from device memory to registers
+    store,        // to device memory: from registers, or, by TMA, from shared memory
+    copy,         // from device to shared memory, meanwhile the thread goes on
+    wait,         // for an mbarrier, or for what the thread has asked for
+    arrive,       // at an mbarrier or a named barrier, without waiting
+    barrier,      // in __syncthreads or at a named barrier, until all have come
+    product,      // a matrix instruction
+    exponential,  // exp and its kin
+};
+constexpr int kinds_of_doing = 8;
+
+/// One thing that a warp has done. Of each source line the lowest lane that comes to it speaks for its warp. `begin`,
+/// `end` and `happened` are moments, which are numbered through all launches; no two are the same.
+struct Activity {
+    unsigned warp = 0;
+    Doing what = Doing::load;
+    std::string line;  // "solutions/01-minimal-flash/attention.cu:63"
+    std::uint64_t begin = 0, end = 0;
+    std::uint64_t happened = 0;  // when what goes on without the thread was done: copies, wgmma; else `end`
+    bool counts = true;          // false for a wait that was given up, to be asked for again
+};
+
+/// What the chosen block has done in one launch.
+struct LaunchActivity {
+    std::string kernel;
+    dim3 grid, block;
+    std::vector<Activity> activities;  // in the order in which they begin; empty if there is no such block
+};
+
+/// Calls `run` and records what block `block` (x fastest) does in each kernel that it launches. Work is counted
+/// meanwhile, which is slower than running them.
+std::vector<LaunchActivity> record_activity(std::uint64_t block, const std::function<void()>& run);
+
+}  // namespace emulator

@@ -1,0 +1,144 @@
+#include "timeline.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+#include "files.h"
+#include "harness/inputs.h"
+#include "harness/run.h"
+#include "launch.h"
+#include "programs.h"
+#include "results.h"
+#include "spans.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// From this rung on products are those of a warpgroup.
+constexpr const char* first_with_warpgroups = "09";
+
+[[noreturn]] void refuse_block(int block, const std::vector<TimelineKernel>& kernels) {
+    std::string grids;
+    for (const TimelineKernel& k : kernels)
+        grids += fmt::format("{}{} has {} (0 to {})", grids.empty() ? "" : ", ", k.name, k.blocks, k.blocks - 1);
+    throw std::invalid_argument(fmt::format("there is no block {}: {}", block, grids));
+}
+
+#ifndef FLASHLADDER_GPU
+
+Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
+    constexpr const char* names[] = {"load", "store", "copy", "wait", "arrive", "barrier", "product", "exponential"};
+    static_assert(std::size(names) == emulator::kinds_of_doing);
+    emulator::reseed(options.seed);
+    const DeviceProblem problem(stage, make_inputs(options.shape, Values::normal, options.seed), false);
+    const auto launches = emulator::record_activity(std::uint64_t(options.block), [&] {
+        stage.launch(problem.args());
+        check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    });
+    Timeline timeline;
+    for (const auto& launch : launches) {
+        for (const auto& a : launch.activities)
+            timeline.spans.push_back({int(timeline.kernels.size()), int(a.warp), names[int(a.what)], a.line,
+                                      double(a.begin), double(a.end), double(a.happened), a.counts ? 1 : 0});
+        timeline.kernels.push_back({launch.kernel, int(launch.grid.x * launch.grid.y * launch.grid.z),
+                                    chapter.number() >= first_with_warpgroups});
+    }
+    timeline.spans = collapse(timeline.spans);
+    number_moments(timeline.spans);
+    timeline.about["unit"] = "moments: an order, not time";
+    return timeline;
+}
+
+#else
+
+constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
+
+Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
+    if (chapter.number() < first_noted)
+        throw std::invalid_argument(fmt::format(
+            "{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on", chapter.name, first_noted));
+    if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) throw std::runtime_error(why);
+    const std::string program = "timeline-" + chapter.number();
+    if (!build_target(program, chapter.solution())) throw std::runtime_error(program + " was not built");
+    const AttentionShape& s = options.shape;
+    const fs::path file = fs::temp_directory_path() / fmt::format("ladder-moments-{}.json", getpid());
+    const std::string command =
+        fmt::format("{} --d {} --n {} --n-k {} --batch {} --heads {} --kv-heads {}{} --block {} --seed {} > {}",
+                    quoted((build_folder() / "bin" / program).string()), s.head_dim, s.n_q, s.n_k, s.batch, s.heads,
+                    s.kv_heads, s.causal ? " --causal" : "", options.block, options.seed, quoted(file.string()));
+    const int status = run_command(command);
+    const std::string text = read_file(file.string());
+    fs::remove(file);
+    if (status != 0) throw std::runtime_error(program + " failed");
+    const auto noted = nlohmann::json::parse(text);
+
+    const double nanoseconds = noted.at("nanoseconds_per_clock");
+    std::vector<Moment> moments;
+    for (const auto& event : noted.at("events"))
+        moments.push_back({event.at(0), nanoseconds * event.at(1).get<double>(), event.at(2),
+                           fmt::format("{}:{}", noted.at("files").at(event.at(4).get<std::size_t>()).get<std::string>(),
+                                       event.at(3).get<int>())});
+    Timeline timeline;
+    timeline.is_time = true;
+    timeline.kernels.push_back({stage.name(), noted.at("blocks"), chapter.number() >= first_with_warpgroups});
+    timeline.spans = collapse(spans_of(moments));
+    timeline.about["unit"] = "nanoseconds";
+    timeline.about["nanoseconds_per_clock"] = nanoseconds;
+    timeline.about["clocks"] = noted.at("clocks");
+    return timeline;
+}
+
+#endif
+
+}  // namespace
+
+int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
+    for (const std::string& file : {options.trace, options.svg})
+        if (!file.empty()) check_can_be_written(file);
+    const Stage& stage = find_stage(chapter.name);
+    TimelineOptions in_dtype = options;
+    in_dtype.shape.dtype = stage.supports.dtypes.front();
+    const AttentionShape& shape = in_dtype.shape;
+    if (const std::string why = why_unsupported(stage.supports, shape); !why.empty()) throw std::invalid_argument(why);
+
+    Timeline timeline = record(chapter, stage, in_dtype);
+    timeline.block = options.block;
+    if (std::ranges::none_of(timeline.kernels, [&](const TimelineKernel& k) { return options.block < k.blocks; }))
+        refuse_block(options.block, timeline.kernels);
+    nlohmann::json about = new_results();
+    about.erase("rows");
+    about.update({{"rung", stage.name()},
+                  {"dtype", to_string(shape.dtype)},
+                  {"shape", to_json(shape)},
+                  {"block", options.block},
+                  {"seed", options.seed},
+                  {"backend", timeline.is_time ? "gpu" : "cpu"}});
+    timeline.about.update(about);
+
+    fmt::print("{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), to_string(shape), options.block,
+               about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(), summary(timeline));
+    if (options.trace.empty() && options.svg.empty()) {
+        fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
+        return 0;
+    }
+    const fs::path passing = fs::temp_directory_path() / fmt::format("ladder-timeline-{}.json", getpid());
+    const fs::path file = options.trace.empty() ? passing : fs::path(options.trace);
+    write_file(file.string(), chrome_trace(timeline).dump() + "\n");
+    if (!options.trace.empty()) fmt::print("\nThe trace is in {}: open it at https://ui.perfetto.dev\n", options.trace);
+    if (!options.svg.empty()) run_python_tool("draw_timeline.py", {file.string(), options.svg});
+    if (options.trace.empty()) fs::remove(file);
+    return 0;
+}
+
+}  // namespace flashladder
