@@ -280,5 +280,17 @@ TEST_CASE("pipes: rungs and peers, or one rung and its variants; what the profil
     CHECK(project.table("pipes rung=13").find("cuDNN") == std::string::npos);
 }
 
+TEST_CASE("pipes clocks: what was measured beside what the work takes by itself") {
+    const Project project;
+    const auto row = [](const json& shape) {
+        return json{{"stage", "13-lean"}, {"shape", shape}, {"busy", {{"cycles", 2e7}, {"instructions", 8e6}}}};
+    };
+    // 64 heads on 10 multiprocessors: 6.4 times 4 N N d / 4096 clocks of the tensor cores, N N / 16 of the exponentials
+    project.write("pipes.json", measured({{"profiler", "a profiler"}, {"multiprocessors", 10},
+                                          {"rows", {row(attention(128, 4096)), row(attention(64, 4096, true))}}}));
+    CHECK(project.has("pipes clocks", "| d 128, N 4096 | 13 | 20000 | 13422 | 67% | 6711 | 200 |"));
+    CHECK(project.has("pipes clocks", "| d 64, N 4096, causal | 13 | 20000 | 3355 | 17% | 3355 | 200 |"));
+}
+
 }  // namespace
 }  // namespace flashladder

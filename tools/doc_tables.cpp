@@ -689,8 +689,37 @@ std::string loops_table(const nlohmann::json& r, const Arguments&) {
         table.markdown(), r.at("nvcc").get<std::string>(), r.at("architecture").get<std::string>());
 }
 
+std::string profiler_caption(const nlohmann::json& r) {
+    return fmt::format("{}, driver {}, {}, commit {}, {}.\n", r.at("gpu").get<std::string>(),
+                       r.at("driver").get<std::string>(), r.at("profiler").get<std::string>(),
+                       r.at("commit").get<std::string>(), r.at("date").get<std::string>());
+}
+
+/// The clocks of the rungs, and those that their work takes by itself at the rates of sm_90.
+std::string clocks_table(const nlohmann::json& r) {
+    const double multiprocessors = r.at("multiprocessors");
+    const Card& card = find_card("H100");  // an H200 has the same multiprocessors
+    Table table({"problem", "", "measured", "products", "of the measured", "exponentials", "instructions"});
+    for (const auto& row : r.at("rows")) {
+        const std::string stage = row.at("stage");
+        if (stage.find('/') != std::string::npos) continue;
+        const auto& s = row.at("shape");
+        const double scores = s.at("batch").get<double>() * s.at("heads").get<double>() * s.at("n_q").get<double>() *
+                              s.at("n_k").get<double>() / (s.at("causal").get<bool>() ? 2 : 1);
+        const double products = 4 * scores * s.at("head_dim").get<double>() / card.tensor_flops / multiprocessors;
+        const double measured = row.at("busy").at("cycles"), instructions = row.at("busy").at("instructions");
+        const auto thousands = [](double clocks) { return fmt::format("{:.0f}", clocks / 1e3); };
+        table.add({problem_words(s), column_of(stage), thousands(measured), thousands(products),
+                   percent(products, measured), thousands(scores / card.xu / multiprocessors),
+                   thousands(instructions / 4 / multiprocessors)});
+    }
+    return fmt::format("{}\nThousands of clocks; under the mask the least that is to be done. {}", table.markdown(),
+                       profiler_caption(r));
+}
+
 /// What a rung and its variants, or without a rung all of them, keep busy and what their warps wait for.
 std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
+    if (arguments.contains("clocks")) return clocks_table(r);
     const bool one = arguments.contains("rung");
     Table table({"problem", "", "tensor cores", "issue slots", "FMA", "ALU", "XU", "HBM, GB/s", "HBM, L2, mbarriers",
                  "shared memory, XU", "barriers"});
@@ -704,8 +733,7 @@ std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
             return busy.contains(what) ? fmt::format("{:.{}f}{}", busy.at(what).get<double>(), digits, unit) : "";
         };
         const bool timed_bytes = busy.contains("HBM bytes") && busy.contains("microseconds");
-        table.add({fmt::format("d {}, N {}{}", shape.at("head_dim").get<int>(), shape.at("n_q").get<int>(),
-                               shape.at("causal").get<bool>() ? ", causal" : ""),
+        table.add({problem_words(shape),
                    is_variant ? stage.substr(stage.find('/') + 1) : column_of(stage), number("tensor %", "%", 1),
                    number("issue slots %", "%", 1), number("FMA %", "%", 1), number("ALU %", "%", 1),
                    number("XU %", "%", 1),
@@ -717,10 +745,8 @@ std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
                    number("warps that wait at barriers", "", 2)});
     }
     return fmt::format("{}\nBusy parts of the active cycles, and warps of a quarter of a multiprocessor that wait for each "
-                       "of the last three when one issues. {}, driver {}, {}, commit {}, {}.\n",
-                       table.markdown(), r.at("gpu").get<std::string>(), r.at("driver").get<std::string>(),
-                       r.at("profiler").get<std::string>(), r.at("commit").get<std::string>(),
-                       r.at("date").get<std::string>());
+                       "of the last three when one issues. {}",
+                       table.markdown(), profiler_caption(r));
 }
 
 /// Kernel by kernel: what the profiler said and what the emulator counted, which is in the file named.

@@ -61,7 +61,8 @@ def main():
         return launch(Library(os.path.abspath(arguments.library)))
     import torch
     rows = profiled(arguments.library)
-    result = {"gpu": torch.cuda.get_device_name(),
+    card = torch.cuda.get_device_properties(0)
+    result = {"gpu": card.name, "multiprocessors": card.multi_processor_count,
               "driver": output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
               "cuda": torch.version.cuda, "profiler": profiler_version(),
               "commit": commit(), "date": today(), "rows": rows}
