@@ -60,24 +60,24 @@ class Configurations(unittest.TestCase):
 class Choices(unittest.TestCase):
     def test_the_best_of_each_length_and_equal_ones_are_one_row(self):
         self.assertEqual(tune.choose({512: {"a": 1, "b": 2}, 1024: {"a": 1, "b": 2}, 2048: {"a": 2, "b": 1}}),
-                         [[1024, "a"], [2048, "b"]])
+                         [[1448, "a"], [2048, "b"]])  # 1448 / 1024 is nearly 2048 / 1448
 
     def test_lengths_are_taken_in_ascending_order(self):
-        self.assertEqual(tune.choose({2048: {"a": 2, "b": 1}, 512: {"a": 1, "b": 2}}), [[512, "a"], [2048, "b"]])
+        self.assertEqual(tune.choose({2048: {"a": 2, "b": 1}, 512: {"a": 1, "b": 2}}), [[1024, "a"], [2048, "b"]])
 
     def test_a_hundredth_is_not_worth_another_one(self):
         times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 101, "b": b}}
         self.assertEqual(tune.choose(times(100)), [[1024, "a"]])
-        self.assertEqual(tune.choose(times(99.9)), [[512, "a"], [1024, "b"]])
+        self.assertEqual(tune.choose(times(99.9)), [[724, "a"], [1024, "b"]])
 
     def test_small_losses_do_not_add_up(self):
         times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.009, "b": 1}, 2048: {"a": 1.018, "b": 1}}
-        self.assertEqual(tune.choose(times), [[1024, "a"], [2048, "b"]])
+        self.assertEqual(tune.choose(times), [[1448, "a"], [2048, "b"]])
 
     def test_rows_by_d_and_mask_the_last_for_any_length(self):
         result = result_of({(128, True): {512: {"x": 1}}, (64, False): {512: {"a": 1, "b": 2}, 1024: {"a": 2, "b": 1}},
                             (64, True): {512: {"b": 1}}})
-        self.assertEqual(tune.choices([result]), [(64, False, 512, "a"), (64, False, None, "b"), (64, True, None, "b"),
+        self.assertEqual(tune.choices([result]), [(64, False, 724, "a"), (64, False, None, "b"), (64, True, None, "b"),
                                                 (128, True, None, "x")])
 
     def test_several_cards_count_alike_however_fast_they_are(self):
@@ -95,7 +95,7 @@ class Header(unittest.TestCase):
     def test_rows_and_where_they_are_from(self):
         header = tune.choices_header([result_of({(64, True): {512: {A: 1, B: 2}, 1024: {A: 2, B: 1}}})], KNOWN)
         self.assertIn("// a card, commit 0123.\n", header)
-        self.assertIn(f"    {{.d = 64, .causal = true, .n_k = 512, .configuration = {KNOWN[A].number}}},  // {A}\n"
+        self.assertIn(f"    {{.d = 64, .causal = true, .n_k = 724, .configuration = {KNOWN[A].number}}},  // {A}\n"
                       f"    {{.d = 64, .causal = true, .n_k = INT_MAX, .configuration = {KNOWN[B].number}}},  // {B}\n"
                       "};\n", header)
 

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import math
 import os
 import pathlib
 import re
@@ -59,8 +60,9 @@ def configurations(source=None):
 
 
 def choose(times):
-    """From {n: {configuration: ms}} to [[n, configuration], ...], n ascending: up to so many keys, that one."""
-    chosen = []
+    """From {n: {configuration: ms}} to [[n, configuration], ...], n ascending: up to so many keys, that one. A length
+    that was not timed has the choice of the nearest one that was."""
+    chosen, before = [], None
     for n, ms in sorted(times.items()):
         best = min(ms, key=ms.get)
         if chosen and ms.get(chosen[-1][1], float("inf")) <= WORTH_IT * ms[best]:
@@ -68,7 +70,10 @@ def choose(times):
         if chosen and chosen[-1][1] == best:
             chosen[-1][0] = n
         else:
+            if chosen:
+                chosen[-1][0] = math.isqrt(before * n)
             chosen.append([n, best])
+        before = n
     return chosen
 
 
