@@ -134,6 +134,10 @@ void print_counted_work(nlohmann::json& results) {
 }
 
 int count_rungs(const CountOptions& options) {
+    // Before the work, which takes minutes:
+    if (!options.json.empty()) check_can_be_written(options.json);
+    nlohmann::json committed;
+    if (!options.check.empty()) committed = nlohmann::json::parse(read_file(options.check));
     nlohmann::json results = new_results();
     Table table = counts_table();
     for (const int head_dim : {64, 128})
@@ -154,7 +158,6 @@ int count_rungs(const CountOptions& options) {
         }
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     if (!options.check.empty()) {
-        const auto committed = nlohmann::json::parse(read_file(options.check));
         const bool fresh = committed.at("rows") == results.at("rows") &&
                            committed.value("variants", nlohmann::json()) == results.value("variants", nlohmann::json());
         fmt::print("{} {}\n", options.check,
