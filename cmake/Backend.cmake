@@ -78,7 +78,8 @@ endif()
 function(add_kernels target file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;RED;BESIDE_SOLUTION" "" "")
   add_library(${target} OBJECT ${file})
-  target_link_libraries(${target} PRIVATE harness kernel_options $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_RED}>>:unfinished_options>
+  target_link_libraries(${target} PRIVATE harness kernel_options
+                        $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_RED}>>:unfinished_options>
                         $<$<BOOL:${arg_UNFINISHED}>:quick_options> $<$<BOOL:${arg_RED}>:red_options>
                         $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")

@@ -84,6 +84,15 @@ class Profiler(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "saw g instead of h"):
             self.run_with(text, ask(["f", "h"]))
 
+    def test_metrics_go_to_the_rows_of_their_launches(self):
+        rows = [{"stage": "a"}, {"stage": "b"}]
+        ncu.add_metrics(rows, [{"dram": "1,000.4"}, {"dram": "7"}], {"device_bytes": "dram"})
+        self.assertEqual(rows, [{"stage": "a", "device_bytes": 1000}, {"stage": "b", "device_bytes": 7}])
+        with self.assertRaisesRegex(SystemExit, "does not tell dram"):
+            ncu.add_metrics([{}], [{"dram": "n/a"}], {"device_bytes": "dram"})
+        with self.assertRaises(ValueError):
+            ncu.add_metrics([{}], [], {"device_bytes": "dram"})
+
     def test_what_the_profiler_says_when_it_fails(self):
         with self.assertRaisesRegex(SystemExit, "(?s)ncu failed:.*no permission"):
             self.run_with("no permission\n", lambda: ncu.run_profiler(["program"], {"dram"}), status=1)

@@ -17,7 +17,7 @@ import sys
 
 from compare_torch import (Library, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds, shape,
                            stage_run, start_card_query)
-from ncu import commit, number, output_of, second_launches
+from ncu import add_metrics, commit, output_of, second_launches
 
 import torch
 
@@ -99,8 +99,7 @@ def main():
                   "tflops": of.flops() / ms / 1e9} for stage, ms in times.items()]
     launches = second_launches([sys.executable, __file__, "--library", arguments.library, "--launch"], METRICS.values(),
                                [KERNELS[row["stage"][:2]] for row in rows])
-    for row, launch in zip(rows, launches):
-        row |= {name: round(number(launch, metric)) for name, metric in METRICS.items()}
+    add_metrics(rows, launches, METRICS)
     driver = "--query-gpu=driver_version"
     result = {"gpu": torch.cuda.get_device_name(), "driver": output_of(["nvidia-smi", driver, "--format=csv,noheader"]),
               "cuda": torch.version.cuda, "commit": commit(), "clocks": clocks_of(cards),

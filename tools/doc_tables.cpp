@@ -744,8 +744,9 @@ std::string pipes_table(const nlohmann::json& r, const Arguments& arguments) {
                    number("warps that wait for shared memory or exponentials", "", 2),
                    number("warps that wait at barriers", "", 2)});
     }
-    return fmt::format("{}\nBusy parts of the active cycles, and warps of a quarter of a multiprocessor that wait for each "
-                       "of the last three when one issues. {}",
+    return fmt::format("{}\nBusy parts of the active cycles: FMA multiplies and adds, ALU compares and converts, XU has the "
+                       "exponentials. Last three: warps of a quarter of a multiprocessor that wait for it when one "
+                       "issues. {}",
                        table.markdown(), profiler_caption(r));
 }
 

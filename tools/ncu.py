@@ -87,6 +87,11 @@ def commit():
     return found + ("-dirty" if changed else "") if found else "unknown"
 
 
+def program_of(build, command):
+    """The command with the program that lies in a build folder."""
+    return [build / "bin" / command[0], *command[1:]]
+
+
 def run_profiler(command, metrics, kernels=None, seconds=None):
     """A row for each launch of a command on the GPU, by metric, in base units: bytes, nanoseconds. With `kernels`, a
     regular expression, only of kernels with such names. SystemExit if the profiler fails."""
@@ -111,6 +116,15 @@ def second_launches(command, metrics, names):
         if not re.search(name, row["Kernel Name"]):
             sys.exit(f"the profiler saw {row['Kernel Name']} instead of {name}")
     return rows[1::2]
+
+
+def add_metrics(rows, launches, metrics):
+    """To each row {name: the number that the profiler has} of its launch, for {name: metric}. SystemExit if this card
+    does not tell one."""
+    for row, launch in zip(rows, launches, strict=True):
+        for name, metric in metrics.items():
+            value = number(launch, metric)
+            row[name] = round(value) if value is not None else sys.exit(f"this card does not tell {metric}")
 
 
 def number(row, metric):
@@ -140,7 +154,7 @@ def profile(command, metrics, build=ROOT / "build/gpu"):
     always = {metric for parts in METRICS.values() for metric in parts}
     asked = {metric for parts in metrics.values() for metric in parts}
     card = counters_of_card() if asked - always else set()
-    rows = run_profiler([build / "bin" / command[0], *command[1:]],
+    rows = run_profiler(program_of(build, command),
                         {metric for metric in asked if metric in always or metric.removesuffix(".sum") in card})
     found = []
     for row in rows:
@@ -155,7 +169,7 @@ def profile_related(command):
     """Every counter of the card that may have to do with operands, of each launch."""
     related = {f"{name}.sum" for name in counters_of_card() if RELATED.search(name)}
     try:
-        rows = run_profiler([ROOT / "build/gpu/bin" / command[0], *command[1:]], related, seconds=60)
+        rows = run_profiler(program_of(ROOT / "build/gpu", command), related, seconds=60)
     except (subprocess.TimeoutExpired, SystemExit) as error:
         return {"known": sorted(related), "failed": str(error)}
     return [{column: value for column, value in row.items() if column in related or column == "Kernel Name"}
@@ -166,7 +180,7 @@ def count(command, _):
     """The same of the emulator."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "counts.json"
-        subprocess.run([ROOT / "build/cpu/bin" / command[0], *command[1:]], cwd=ROOT, check=True,
+        subprocess.run(program_of(ROOT / "build/cpu", command), cwd=ROOT, check=True,
                        stdout=subprocess.DEVNULL, env=os.environ | {"LADDER_COUNTS": str(file), "LADDER_SEED": "1"})
         launches = json.loads(file.read_text())["launches"]
 
@@ -245,7 +259,7 @@ def beside(file, build):
     launches = profile(command, METRICS, build)
     card = counters_of_card()
     known = {metric for metric in PIPES.values() if metric.split(".")[0] in card}
-    for launch, measured in zip(launches, run_profiler([build / "bin" / command[0], *command[1:]], known)):
+    for launch, measured in zip(launches, run_profiler(program_of(build, command), known)):
         launch["busy"] = busy(measured)
     row["profiled"] = launches
     file.write_text(json.dumps(results, indent=1) + "\n")

@@ -24,7 +24,7 @@ import tempfile
 
 import tune
 from compare_torch import ALLOWED_ERROR, Library, card_state, clocks_of, shape, stage_run, start_card_query
-from ncu import ROOT, commit, number, output_of, second_launches
+from ncu import ROOT, add_metrics, commit, output_of, second_launches
 
 # ---- what is measured
 
@@ -166,8 +166,7 @@ def measured(library, path):
             cards.append(card_state(query.communicate()[0]) if query else {})
     launches = second_launches([sys.executable, __file__, "--library", path, "--launch"], METRICS.values(),
                                ["lcsf_kernel" for _ in result["orders"]])
-    for row, launch in zip(result["orders"], launches):
-        row |= {name: round(number(launch, metric)) for name, metric in METRICS.items()}
+    add_metrics(result["orders"], launches, METRICS)
     driver = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda,
             "torch": torch.__version__, "commit": commit(), "clocks": clocks_of(cards), "date": today(), **result}
