@@ -19,7 +19,7 @@ import re
 import statistics
 import sys
 
-from compare_torch import Library, Shape, card_state, clocks_of, shape, stage_run, start_card_query
+from compare_torch import Library, card_state, clocks_of, shape, stage_run, start_card_query
 from ncu import ROOT, commit, output_of
 
 STAGE = "14-lcsf"
