@@ -87,6 +87,7 @@ void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, 
 
 void check_finished(const Thread& thread) {
     check_products_done(thread);
+    check_registers(thread);
     const CopyGroups& stores = thread.bulk_stores;
     const bool uncommitted = stores.first + stores.groups.size() > stores.committed;
     if (!uncommitted && stores.read_by_then == stores.committed) return;

@@ -14,7 +14,7 @@ Actor load_actor(std::uint64_t* barrier, const Clock& clock);
 /// Bytes of an asynchronous copy have arrived.
 void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand& operand);
 /// It is an error if the barrier is not initialised, or not known to the async proxy yet.
-void check_async_barrier(std::uint64_t* barrier, const Operand& operand);
+void check_async_barrier(std::uint64_t* barrier, const Block& block, const Operand& operand);
 /// Lets others run, now and then: between two instructions of a thread, others may do very much.
 void perturb();
 

@@ -95,7 +95,7 @@ unsigned cluster_size() { return static_cast<unsigned>(current->block->cluster->
 
 void cluster_arrive(const Where& where) {
     Cluster& cluster = *current->block->cluster;
-    if (current->cluster_phase > cluster.phase)
+    if (std::exchange(current->cluster_arrived, true))
         fail(cudaErrorLaunchFailure, where,
              [] { return "too many arrivals: cluster_arrive() twice with no cluster_wait() in between"; });
     if (recording) note(Doing::arrive, where);
@@ -107,6 +107,9 @@ void cluster_arrive(const Where& where) {
 }
 
 void cluster_wait(const Where& where) {
+    if (!std::exchange(current->cluster_arrived, false))
+        fail(cudaErrorLaunchFailure, where,
+             [] { return "no arrival: cluster_wait() with no cluster_arrive() before"; });
     const NotedWait noted(Doing::wait, where);
     Cluster& cluster = *current->block->cluster;
     while (cluster.phase < current->cluster_phase) {

@@ -13,6 +13,8 @@
 namespace emulator {
 namespace {
 
+DeviceMemory& device = DeviceMemory::instance();  // here: a variable of a function asks each time whether it is there
+
 template <class Words>
 [[noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
                          const void* pc, Words place) {
@@ -67,6 +69,7 @@ template <std::size_t n, Access access>
 [[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const char* which,
                                                 const void* pc) {
     static constexpr std::array<std::uint8_t, 16> all_written = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    check_alignment<n, access>(address, pc);
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
         refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, which, address, n, access, pc);
@@ -77,10 +80,31 @@ template <std::size_t n, Access access>
         refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
 }
 
-/// Not of atomics and volatile accesses, which watch_strong() has seen.
 template <std::size_t n, Access access>
-[[gnu::always_inline]] inline void watch_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
-    if (!current->in_atomic) watch_shared(window, address, n, {access == Access::write}, Place(pc));
+[[gnu::always_inline]] inline void check_device(std::uintptr_t address, const void* pc) {
+    check_alignment<n, access>(address, pc);
+    const Allocation* allocation = device.find(address);
+    if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
+        refuse_device(allocation, address, n, access, pc);
+}
+
+// What a launch whose races are looked for, or whose work is counted, notes besides. Apart from the rest, so that an
+// access which is only checked saves no registers. Atomics and volatile accesses have been seen by watch_strong().
+
+template <std::size_t n, Access access, bool is_volatile>
+[[gnu::noinline]] void note_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
+    if (watching && !is_volatile && !current->in_atomic)
+        watch_shared(window, address, n, {access == Access::write}, Place(pc));
+    if (counting) trace_access(address, n, access, true, Place(pc));
+}
+
+template <std::size_t n, Access access, bool is_volatile>
+[[gnu::noinline]] void note_device(std::uintptr_t address, const void* pc) {
+    if (watching && !is_volatile && !current->in_atomic)
+        watch_device(address, n, {access == Access::write}, Place(pc));
+    if (!counting) return;
+    device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
+    trace_access(address, n, access, false, Place(pc));
 }
 
 template <std::size_t n, Access access, bool is_volatile = false>
@@ -88,28 +112,18 @@ template <std::size_t n, Access access, bool is_volatile = false>
     if (!current) return;  // host code in the same file
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const Block& block = *current->block;
-    static DeviceMemory& device = DeviceMemory::instance();
     if (block.dynamic_shared.covers(address)) {
-        check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
-        if (watching && !is_volatile) watch_shared<n, access>(block.dynamic_shared, address, pc);
-        if (counting) trace_access(address, n, access, true, Place(pc));
+        if (watching || counting) [[unlikely]]
+            note_shared<n, access, is_volatile>(block.dynamic_shared, address, pc);
     } else if (device.covers(address)) {
-        check_alignment<n, access>(address, pc);
-        const Allocation* allocation = device.find(address);
-        if (!allocation || !allocation->live || !allocation->contains(address, n)) [[unlikely]]
-            refuse_device(allocation, address, n, access, pc);
-        if (watching && !is_volatile && !current->in_atomic)
-            watch_device(address, n, {access == Access::write}, Place(pc));
-        if (counting) {
-            device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
-            trace_access(address, n, access, false, Place(pc));
-        }
+        check_device<n, access>(address, pc);
+        if (watching || counting) [[unlikely]]
+            note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {
-        check_alignment<n, access>(address, pc);
         check_shared<n, access>(block.static_shared, address, "static", pc);
-        if (watching && !is_volatile) watch_shared<n, access>(block.static_shared, address, pc);
-        if (counting) trace_access(address, n, access, true, Place(pc));
+        if (watching || counting) [[unlikely]]
+            note_shared<n, access, is_volatile>(block.static_shared, address, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);
     } else if (!current->lent.empty()) [[unlikely]] {

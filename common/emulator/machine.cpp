@@ -241,9 +241,11 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
 }
 
 /// Shuffles, votes and elect.sync hand values over, and promise nothing of memory. Nor do matrix instructions; but which
-/// lane reads what is not said of them, so what any lane knows is taken to be known to all.
+/// lane reads what is not said of them, so what any lane knows is taken to be known to all. At a named barrier lanes only
+/// meet: what it orders is seen to there.
 bool orders_memory(std::string_view name) {
-    return name == "__syncwarp" || !(name.starts_with("__") || name == "elect_one");
+    return name == "__syncwarp" ||
+           !(name.starts_with("__") || name == "elect_one" || name.starts_with("named_barrier"));
 }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
@@ -419,6 +421,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     check_finished(thread);
     thread.exited = true;
     --block.live;
+    if (thread.cluster_phase > block.cluster->phase) --block.cluster->arrived;  // nor is it expected there any more
     running->idle_yields = 0;
     Warp& warp = block.warps[thread.warp()];
     warp.live &= ~(Lanes(1) << thread.lane());
@@ -500,7 +503,7 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
     if (met == pending.end()) {
         pending.push_back({name, mask});
         met = pending.end() - 1;
-    } else if (met->mask != mask || std::strcmp(met->name, name) != 0) {
+    } else if (met->mask != mask || (met->name != name && std::strcmp(met->name, name) != 0)) {
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format(
                 "lanes of one warp meet in different instructions: {} with mask {:#010x}, {} with mask {:#010x}",

@@ -54,6 +54,7 @@ struct Thread {
     std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
     int registers = 0;
     std::uint64_t cluster_phase = 0;  // that it has arrived for
+    bool cluster_arrived = false;     // since its last cluster_wait()
     ThreadOrder order;
     std::vector<LentRegisters> lent;  // while races are looked for
 
@@ -153,6 +154,8 @@ bool is_private_or_constant(std::uintptr_t address);
 /// Registers of each thread before the first setmaxnreg: as many as a kernel can have that was compiled for so many
 /// threads on a multiprocessor.
 unsigned launch_registers(unsigned threads);
+/// Before a thread returns: it is an error if warps of its warpgroup have other numbers of registers.
+void check_registers(const Thread& thread);
 
 /// The index of block `rank` of a cluster.
 uint3 block_at(std::uint64_t cluster, unsigned rank);

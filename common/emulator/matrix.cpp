@@ -99,13 +99,13 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
             for (int i = 0; i < 4; ++i) unpack(&A[group + i % 2 * 8][pair + i / 2 * 8], 1, lanes[lane]->a[i]);
             for (int i = 0; i < 2; ++i) unpack(&B[pair + i * 8][group], 8, lanes[lane]->b[i]);
         }
+        float products[16][8] = {};
+        for (int row = 0; row < 16; ++row)
+            for (int k = 0; k < 16; ++k)
+                for (int column = 0; column < 8; ++column) products[row][column] += A[row][k] * B[k][column];
         for (int lane = 0; lane < warp_size; ++lane)
-            for (int i = 0; i < 4; ++i) {
-                const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-                float sum = 0;
-                for (int k = 0; k < 16; ++k) sum += A[row][k] * B[k][column];
-                lanes[lane]->d[i] += sum;
-            }
+            for (int i = 0; i < 4; ++i)
+                lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     });
 }
 

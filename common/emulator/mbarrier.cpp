@@ -201,16 +201,16 @@ void complete_transaction(std::uint64_t* barrier, unsigned bytes, const Operand&
     update(barrier, state, 0, {}, operand);
 }
 
-void check_async_barrier(std::uint64_t* barrier, const Operand& operand) {
-    read(barrier, operand);
-    for (const Thread& thread : current->block->threads) {
+void check_async_barrier(std::uint64_t* barrier, const Block& block, const Operand& operand) {
+    if (&block == current->block) read(barrier, operand);
+    for (const Thread& thread : block.threads) {
         const auto& known = thread.initialised;
         if (known.empty() || std::find(known.begin(), known.end(), barrier) == known.end()) continue;
         fail(cudaErrorLaunchFailure, operand.where, [&] {
             return fmt::format(
                 "missing fence: {} signals {}, which thread ({}, {}, {}) has initialised with no fence_barrier_init() "
                 "since",
-                operand.instruction, place(*current->block, barrier), thread.index.x, thread.index.y, thread.index.z);
+                operand.instruction, place(block, barrier), thread.index.x, thread.index.y, thread.index.z);
         });
     }
 }

@@ -223,7 +223,7 @@ void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const 
               const Where& where) {
     const Operand operand{"tma_load", where};
     const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::load, operand);
-    check_async_barrier(barrier, operand);
+    check_async_barrier(barrier, *current->block, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
     if (counting) trace_load(decoded, origin, operand);
     add_load(*current->block, decoded, origin, tile, barrier, operand);
@@ -239,8 +239,9 @@ void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barri
     for (unsigned i = 0; blocks >> i != 0; ++i) {
         if (!(blocks >> i & 1)) continue;
         Block& block = other_block(i, operand.instruction, operand.where);
-        add_load(block, decoded, origin, corresponding(tile, block, operand.where),
-                 static_cast<std::uint64_t*>(corresponding(barrier, block, operand.where)), operand);
+        auto* signal = static_cast<std::uint64_t*>(corresponding(barrier, block, operand.where));
+        check_async_barrier(signal, block, operand);
+        add_load(block, decoded, origin, corresponding(tile, block, operand.where), signal, operand);
     }
     perturb();
 }
@@ -249,6 +250,11 @@ void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates,
                const Where& where) {
     const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", where};
     const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::store, operand);
+    if (reduction == Reduction::add && decoded.element_bytes != sizeof(float))
+        fail(cudaErrorIllegalInstruction, where, [&] {
+            return fmt::format("wrong type: tma_reduce_add adds floats, and the map has elements of {} bytes",
+                               decoded.element_bytes);
+        });
     const Coordinates origin = copy_coordinates(coordinates, rank);
     add_store(operand, reduction, [=] { return read_tile(decoded, origin, static_cast<const char*>(tile), operand); });
     perturb();
@@ -257,7 +263,8 @@ void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates,
 void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier, const Where& where) {
     const Operand operand{"bulk_load", where};
     check_run(shared, global, bytes, operand);
-    check_async_barrier(barrier, operand);
+    if (bytes == 0) return;  // nothing to copy, nothing to signal
+    check_async_barrier(barrier, *current->block, operand);
     if (counting) trace_copy(Access::tma_load, global, bytes, where);
     Block& block = *current->block;
     const Clock clock = watching ? release(*current).clock() : Clock();
@@ -284,6 +291,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
 void bulk_store(void* global, const void* shared, unsigned bytes, Reduction reduction, const Where& where) {
     const Operand operand{reduction == Reduction::none ? "bulk_store" : "bulk_reduce_add", where};
     check_run(shared, global, bytes, operand);
+    if (bytes == 0) return;
     add_store(operand, reduction, [=]() -> std::vector<StoredRow> {
         check_async_read(shared, bytes, operand);
         const char* from = static_cast<const char*>(shared);

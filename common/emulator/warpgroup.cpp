@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "barrier.h"
+#include "collective.h"
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
 
@@ -42,6 +43,8 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
     if (threads <= 0 || threads % warp_size != 0)
         fail(cudaErrorLaunchFailure, where,
              [&] { return fmt::format("wrong count: {} for {} threads, which is no multiple of 32", name, threads); });
+    int none = 0;
+    perform_together(name, none, where, [](auto&) {});  // the barrier counts warps
     Note noted = not_noted;
     if (recording) noted = wait_for_others ? note_begin(Doing::barrier, where) : note(Doing::arrive, where);
     NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(id)];
@@ -80,7 +83,8 @@ bool elect_one(const Where& where) {
 
 void set_max_registers(int registers, bool increase, const Where& where) {
     const char* name = increase ? "registers_increase" : "registers_decrease";
-    exchange(name, all_lanes, static_cast<std::uint64_t>(registers), where);
+    int none = 0;
+    perform_together(name, none, where, [](auto&) {});
     Block& block = *current->block;
     Thread& thread = *current;
     if (thread.registers == 0) thread.registers = static_cast<int>(block.launch_registers);
@@ -98,6 +102,16 @@ void set_max_registers(int registers, bool increase, const Where& where) {
     thread.registers = registers;
     if (more < 0)
         for (Thread* waiter : std::exchange(block.register_waiters, {})) wake(*waiter);
+}
+
+void check_registers(const Thread& thread) {
+    if (thread.lane() != 0) return;  // a warp's lanes have all the same number
+    const auto& threads = thread.block->threads;
+    const std::size_t first = thread.rank / warpgroup_threads * warpgroup_threads;
+    for (std::size_t i = first; i < std::min(threads.size(), first + warpgroup_threads); i += warp_size)
+        if (threads[i].exited && threads[i].registers != thread.registers)
+            fail(cudaErrorLaunchFailure, thread.where,
+                 [] { return "missing warps: setmaxnreg takes all four warps of a warpgroup"; });
 }
 
 }  // namespace emulator

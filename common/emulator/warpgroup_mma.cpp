@@ -246,10 +246,7 @@ bool has_products_under_way(const Thread& thread) {
 }
 
 void check_products_done(const Thread& thread) {
-    const std::size_t index = thread.warp() / warpgroup_warps;
-    if (index >= thread.block->warpgroups.size()) return;
-    const Warpgroup& group = thread.block->warpgroups[index];
-    if (group.warps[thread.warp() % warpgroup_warps].issued > group.done)
+    if (has_products_under_way(thread))
         refuse(thread.where, "unfinished: a thread returns while a wgmma is under way: wgmma_wait() is missing");
 }
 

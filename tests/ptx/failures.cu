@@ -117,6 +117,11 @@ __global__ void meet(int id, int threads, int others, int* lines) {
     lines[0] = __LINE__ + 1;
     ptx::named_barrier_sync(id, threadIdx.x < 32 ? threads : others);
 }
+__global__ void meet_by_half_warps(int* lines) {
+    if (threadIdx.x % 32 >= 16) return;
+    lines[0] = __LINE__ + 1;
+    ptx::named_barrier_sync(1, 32);
+}
 __global__ void wait_for_more(int threads, int* lines) {
     lines[1] = __LINE__ + 1;
     ptx::named_barrier_sync(2, threads);
@@ -127,6 +132,8 @@ TEST_CASE("failure: named barriers") {
     check(meet, "meet", 64, cudaErrorLaunchFailure, "wrong barrier", "with number 16", 16, 64, 64);
     check(meet, "meet", 64, cudaErrorLaunchFailure, "wrong count", "no multiple of 32", 1, 40, 40);
     check(meet, "meet", 64, cudaErrorLaunchFailure, "wrong count", "others came to barrier 1 for", 1, 64, 96);
+    check(meet_by_half_warps, "meet_by_half_warps", 64, cudaErrorLaunchFailure, "missing lanes",
+          "named_barrier_sync takes all 32 lanes of a warp, but only 0x0000ffff are there");
     const Report report = check(wait_for_more, "wait_for_more", 64, cudaErrorLaunchTimeout, "deadlock",
                                 "barrier 2: 32 of 96 threads are missing", 96);
     CHECK(contains(report.words, "64 threads wait for named_barrier_sync at tests/ptx/failures.cu:" +
@@ -229,7 +236,8 @@ enum class TmaMisuse {
     no_wait_for_load,
     negative_store,
     odd_store,
-    odd_load
+    odd_load,
+    sum_of_bf16
 };
 
 __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap no_map,
@@ -270,6 +278,10 @@ __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid
         ptx::tma_load(tile, map, loaded, {0, 0});
         return;
     }
+    if (misuse == TmaMisuse::sum_of_bf16) {
+        lines[0] = __LINE__ + 1;
+        ptx::tma_reduce_add(map, tile, {0, 0});
+    }
     const int first_row = misuse == TmaMisuse::negative_store ? -8 : 0;
     const int first_column = misuse == TmaMisuse::odd_store ? 4 : 0;
     lines[0] = __LINE__ + 1;
@@ -295,6 +307,8 @@ TEST_CASE("failure: TMA") {
           "tma_store at (0, -8): a store may not begin before the tensor");
     fails(TmaMisuse::odd_store, cudaErrorIllegalInstruction, "wrong coordinates", "tma_store at (4, 0): the first one");
     fails(TmaMisuse::odd_load, cudaErrorIllegalInstruction, "wrong coordinates", "tma_load at (-1, 0): the first one");
+    fails(TmaMisuse::sum_of_bf16, cudaErrorIllegalInstruction, "wrong type",
+          "tma_reduce_add adds floats, and the map has elements of 2 bytes");
     fails(TmaMisuse::no_map, cudaErrorIllegalInstruction, "no tensor map", "has not made");
     fails(TmaMisuse::no_proxy_fence, cudaErrorLaunchFailure, "missing fence",
           "which thread (7, 0, 0) has stored to with no fence_proxy_async() since");
@@ -343,6 +357,53 @@ TEST_CASE("failure: a barrier that the async proxy does not know of") {
           "has initialised with no fence_barrier_init() since", x.data());
 }
 
+__global__ void signal_unknown_barriers(const __grid_constant__ CUtensorMap map, bool fenced) {
+    auto* tile = dynamic_shared<unsigned char>();
+    __shared__ ptx::Barrier loaded;
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(loaded, 1);
+        if (fenced || ptx::cluster_rank() == 0) ptx::fence_barrier_init();
+    }
+    ptx::cluster_sync();
+    if (threadIdx.x == 0) ptx::barrier_arrive_expect_tx(loaded, 64 * 128);
+    ptx::cluster_sync();
+    if (threadIdx.x == 0 && ptx::cluster_rank() == 0) ptx::tma_load_multicast(tile, map, loaded, {0, 0}, 3);
+    ptx::barrier_wait(loaded, 0);
+    ptx::cluster_sync();
+}
+
+TEST_CASE("failure: a barrier that the async proxy does not know of, in another block of the cluster") {
+    const DeviceArray<std::uint16_t> x(std::vector<std::uint16_t>(64 * 64, 0));
+    const auto map = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data()), {64, 64}, {128}, {64, 64},
+                                                ptx::Swizzle::bytes_128);
+    const auto failures = [&](bool fenced) {
+        return count_failures("missing fence", [&] {
+            launch_kernel(signal_unknown_barriers, {2, 32, shared_bytes, nullptr, 2}, map, fenced);
+        });
+    };
+    CHECK(failures(true) == 0);
+    CHECK(failures(false) == 20);
+}
+
+__global__ void copy_no_bytes(float* x) {
+    auto* tile = dynamic_shared<float>();
+    __shared__ ptx::Barrier loaded;
+    ptx::barrier_init(loaded, 1);
+    ptx::fence_barrier_init();
+    ptx::barrier_arrive_expect_tx(loaded, 0);
+    ptx::bulk_load(tile, x, 0, loaded);
+    ptx::barrier_wait(loaded, 0);
+    ptx::bulk_store(x, tile, 0);
+    ptx::bulk_commit();
+    ptx::bulk_wait<0>();
+}
+
+TEST_CASE("a bulk copy of no bytes does nothing") {
+    const DeviceArray<float> x(std::vector<float>(4, 7));
+    CHECK_NOTHROW(launch_kernel(copy_no_bytes, {1, 1, shared_bytes}, x.data()));
+    CHECK(x.download() == std::vector<float>(4, 7));
+}
+
 TEST_CASE("failure: maps are refused with the driver's code") {
     const DeviceArray<T> x(64 * 64);
     const auto refused = [&](std::uint64_t stride, std::uint32_t columns, ptx::Swizzle swizzle) {
@@ -373,6 +434,19 @@ __global__ void ask_for_too_many(int* lines) {
         ptx::registers_increase<240>();
 }
 
+__global__ void ask_by_so_many_warps(unsigned warps) {
+    if (threadIdx.x / 32 < warps) ptx::registers_decrease<24>();
+}
+
+TEST_CASE("failure: setmaxnreg takes four warps") {
+    const auto failures = [](unsigned warps) {
+        return count_failures("missing warps", [&] { launch_kernel(ask_by_so_many_warps, {1, 256}, warps); });
+    };
+    CHECK(failures(1) == 20);
+    CHECK(failures(4) == 0);
+    CHECK(failures(7) == 20);
+}
+
 TEST_CASE("failure: setmaxnreg") {
     check(increase_first, "increase_first", 384, cudaErrorLaunchFailure, "wrong direction",
           "registers_increase to 64 registers, but the thread has 168");
@@ -392,6 +466,7 @@ enum class WgmmaMisuse {
     lanes_disagree,
     warps_disagree,
     no_proxy_fence,
+    no_commit,
     no_wait
 };
 
@@ -413,7 +488,7 @@ __global__ void misuse_wgmma(WgmmaMisuse misuse, float* first, int* lines) {
     if (misuse != WgmmaMisuse::no_fence) ptx::wgmma_fence(d);
     lines[0] = __LINE__ + 1;
     ptx::wgmma<T>(d, a, b, false);
-    ptx::wgmma_commit();
+    if (misuse != WgmmaMisuse::no_commit) ptx::wgmma_commit();
     if (misuse == WgmmaMisuse::no_wait) return;
     if (misuse == WgmmaMisuse::a_overwritten) a[1] = 5;
     if (misuse == WgmmaMisuse::d_overwritten) d[30] = 5;
@@ -455,7 +530,8 @@ TEST_CASE("failure: registers that the tensor core has are touched before the wa
     CHECK(fails(WgmmaMisuse::none, "") == 0);
     CHECK(fails(WgmmaMisuse::a_overwritten, "register in use") > 2);
     CHECK(fails(WgmmaMisuse::d_overwritten, "register in use") > 2);
-    CHECK(fails(WgmmaMisuse::no_wait, "unfinished") > 2);
+    CHECK(fails(WgmmaMisuse::no_wait, "unfinished") == 20);
+    CHECK(fails(WgmmaMisuse::no_commit, "unfinished") == 20);
     int nans = 0;
     for (unsigned i = 0; i < 20; ++i) {
         emulator::reseed(test_seed() + i);
@@ -486,7 +562,7 @@ TEST_CASE("a seed decides when asynchronous operations happen, and another seed 
 
 // ---- clusters
 
-enum class ClusterMisuse { static_shared, no_such_block, return_early, unwritten, wait_for_ever };
+enum class ClusterMisuse { static_shared, no_such_block, return_early, unwritten, wait_for_ever, no_arrival, second_arrival };
 
 __global__ void misuse_cluster(ClusterMisuse misuse, int* lines) {
     auto* values = dynamic_shared<int>();
@@ -504,6 +580,16 @@ __global__ void misuse_cluster(ClusterMisuse misuse, int* lines) {
         ptx::map_to_block(values, 2);
     }
     values[threadIdx.x] = 0;
+    if (misuse == ClusterMisuse::no_arrival) {
+        lines[0] = __LINE__ + 1;
+        ptx::cluster_wait();
+    }
+    if (misuse == ClusterMisuse::second_arrival) {
+        ptx::cluster_arrive();
+        for (int i = 0; i < 50; ++i) __nanosleep(100);  // meanwhile all others have arrived, by most seeds
+        lines[0] = __LINE__ + 1;
+        ptx::cluster_arrive();
+    }
     ptx::cluster_sync();
     int* other = ptx::map_to_block(values, ptx::cluster_rank() ^ 1);
     if (misuse == ClusterMisuse::return_early) {
@@ -532,10 +618,36 @@ TEST_CASE("failure: clusters") {
     fails(ClusterMisuse::unwritten, cudaErrorLaunchFailure, "uninitialised shared memory",
           "4-byte read at byte 400 of the 4096 bytes of dynamic shared memory of block 1 of the cluster");
     fails(ClusterMisuse::return_early, cudaErrorLaunchFailure, "block has returned", "4-byte read at byte");
+    fails(ClusterMisuse::no_arrival, cudaErrorLaunchFailure, "no arrival", "no cluster_arrive() before");
+    fails(ClusterMisuse::second_arrival, cudaErrorLaunchFailure, "too many arrivals", "cluster_arrive() twice");
     fails(ClusterMisuse::wait_for_ever, cudaErrorLaunchTimeout, "deadlock",
           "32 threads wait for cluster_wait at tests/ptx/failures.cu");
     CHECK_THROWS_WITH_AS(launch_kernel(misuse_cluster, {3, 32, 4096, nullptr, 2}, ClusterMisuse::unwritten, nullptr),
                          doctest::Contains("wrong cluster"), CudaError);
+}
+
+// One thread arrives and returns, as it may. The last to arrive notes that before, and who has waited looks.
+__global__ void arrive_and_return(int* noted) {
+    const bool last = blockIdx.x == 1 && threadIdx.x == 1;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        ptx::cluster_arrive();
+        return;
+    }
+    if (last) {
+        for (int i = 0; i < 300; ++i) __nanosleep(100);
+        atomicExch(noted, 1);
+    }
+    ptx::cluster_sync();
+    if (!last && atomicAdd(noted, 0) != 1) atomicExch(noted + 1, 1);
+}
+
+TEST_CASE("a thread that arrives at a cluster's barrier and returns counts once") {
+    for (unsigned i = 0; i < 20; ++i) {
+        emulator::reseed(test_seed() + i);
+        const DeviceArray<int> noted(std::vector<int>(2, 0));
+        launch_kernel(arrive_and_return, {2, 32, 0, nullptr, 2}, noted.data());
+        CHECK(noted.download() == std::vector<int>{1, 0});
+    }
 }
 
 }  // namespace
