@@ -153,8 +153,11 @@ TEST_CASE("choices: a line for each row of the table of choices") {
     project.write("tune-h200.json", measured());
     CHECK(project.has("choices", "The fastest of both cards together, bf16"));
     for (const Choice& choice : choices)
-        CHECK(text.find((choice.n_k == INT_MAX ? "any more" : "up to " + std::to_string(choice.n_k)) + " | " +
+        CHECK(text.find((choice.n_k == INT_MAX ? "" : "up to " + std::to_string(choice.n_k)) + " | " +
                         to_string(configurations[static_cast<std::size_t>(choice.configuration)]) + " |") != text.npos);
+    CHECK(text.find("| 64 | no | up to 5792 |") != text.npos);
+    CHECK(text.find("| 64 | no | more |") != text.npos);
+    CHECK(text.find("| 256 | yes | any |") != text.npos);
 }
 
 TEST_CASE("comparison: other problems, the neighbour of a length, and speed over a longer time") {

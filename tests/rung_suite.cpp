@@ -148,6 +148,24 @@ TEST_CASE("agrees with the reference: any strides") {
         }
 }
 
+TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
+    const Support& supports = stage_under_test().supports;
+    for (const int d : supports.head_dims)
+        for (const DType dtype : supports.dtypes) {
+            AttentionShape shape = shape_of(1, 40, 70, d);
+            shape.dtype = dtype;
+            Inputs in = make_inputs(shape, Values::normal, test_seed());
+            constexpr std::size_t row = 3;
+            const std::size_t width = static_cast<std::size_t>(d);
+            in.Q.at(row * width + width / 2) = std::numeric_limits<float>::quiet_NaN();
+            const Outputs out = run(stage_under_test(), in, supports.lse);
+            for (std::size_t x = 0; x < out.O.size(); ++x)
+                if (std::isnan(out.O[x]) != (x / width == row)) FAIL_CHECK("O: row ", x / width, ", d ", d);
+            for (std::size_t i = 0; i < out.lse.size(); ++i)
+                if (std::isnan(out.lse[i]) != (i == row)) FAIL_CHECK("LSE: row ", i, ", d ", d);
+        }
+}
+
 TEST_CASE("gives the same bits again") {
     const Inputs inputs = make_inputs(shape_of(2, 100, 257, 64), Values::normal, test_seed());
     CHECK(run(stage_under_test(), inputs).O == run(stage_under_test(), inputs).O);

@@ -259,7 +259,8 @@ std::string more_table(const nlohmann::json& file, const Arguments&) {
     }
     return fmt::format(
         "{}\nTFLOP/s, bf16. In brackets: against the length beside it that is a multiple of 64.\n\n{}\nTFLOP/s of "
-        "launches without a pause for 0.4 s, and of a few after a rest; clock and power in the second half. Both: {}",
+        "launches without a pause for 0.4 s, and of a few after a rest; clock and power in the second half. The clock "
+        "at the end of this line is that of the few. {}",
         problems.markdown(), sustained.markdown(), caption_under_load(r));
 }
 
@@ -507,8 +508,9 @@ std::string variants_table(const nlohmann::json& r, const Arguments& arguments) 
         if (has_resources)
             for (const char* key : {"registers", "local_bytes", "shared_bytes", "blocks_per_sm"})
                 cells.push_back(!known                               ? ""
-                                : std::string(key) == "shared_bytes" ? readable_bytes(timing.at(key))
-                                                                     : timing.at(key).dump());
+                                : std::string(key) == "shared_bytes"
+                                    ? fmt::format("{} KB", timing.at(key).get<int>() / 1024)
+                                    : timing.at(key).dump());
         for (const std::string& cell : {fmt::format("{:.0f}", t.wavefronts), percent(t.conflicts, t.wavefronts),
                                         fmt::format("{:.0f}", t.barriers)})
             cells.push_back(cell);
@@ -652,10 +654,16 @@ std::string template_table(const nlohmann::json& r, const Arguments& arguments) 
 /// Which configuration of rung 14 is taken for which problem, as it was compiled.
 std::string choices_table(const nlohmann::json&, const Arguments& arguments) {
     Table table({"d", "causal", "keys", "configuration"});
-    for (const Choice& choice : choices)
+    const Choice* before = nullptr;
+    for (const Choice& choice : choices) {
+        const bool first = !before || before->d != choice.d || before->causal != choice.causal;
         table.add({fmt::format("{}", choice.d), choice.causal ? "yes" : "no",
-                   choice.n_k == INT_MAX ? "any more" : fmt::format("up to {}", choice.n_k),
+                   choice.n_k != INT_MAX ? fmt::format("up to {}", choice.n_k)
+                   : first               ? "any"
+                                         : "more",
                    to_string(configurations[static_cast<std::size_t>(choice.configuration)])});
+        before = &choice;
+    }
     const nlohmann::json tuned = results(tune_file, arguments), other = results(tune_file_of_h200, arguments);
     if (tuned.is_null()) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
     if (other.is_null())

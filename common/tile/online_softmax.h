@@ -156,8 +156,8 @@ struct OnlineSoftmax {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const float sum = sums.value[r][h];
-                inverse.value[r][h] = sum > 0 ? 1 / sum : 0;
-                lse.value[r][h] = sum > 0 ? m.value[r][h] * log_2 + logf(sum) : -INFINITY;
+                inverse.value[r][h] = sum == 0 ? 0 : 1 / sum;  // NaN stays NaN
+                lse.value[r][h] = sum == 0 ? -INFINITY : m.value[r][h] * log_2 + logf(sum);
             }
         multiply_rows(O, inverse);
         return lse;

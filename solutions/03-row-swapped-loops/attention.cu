@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(threads) swapped_flash(const float* Q, const f
         if (i + row + r >= N_q) continue;
         // EXERCISE 3.3 The one division: O = O_reg / l_row, but 0 for a query that saw no key. LSE = m + log(l_row).
         // STARTER const float inverse = 1, row_lse = m[r];
-        const float inverse = l_row > 0 ? 1 / l_row : 0;
-        const float row_lse = l_row > 0 ? m[r] + logf(l_row) : -INFINITY;
+        const float inverse = l_row == 0 ? 0 : 1 / l_row;  // NaN stays NaN
+        const float row_lse = l_row == 0 ? -INFINITY : m[r] + logf(l_row);
         // END 3.3
         float4* O_row = reinterpret_cast<float4*>(O + std::size_t(i + row + r) * d);
         for (int x = 0; x < chunks; ++x) {
