@@ -255,6 +255,14 @@ class Card(unittest.TestCase):
         self.assertEqual(clocks["slowed_by"], ["power cap", "temperature (software)"])
         self.assertEqual(ct.clocks_of([{}]), {})
 
+    def test_what_a_card_does_not_say_is_unknown(self):
+        silent = self.ANSWER.replace("698.12 W, 700.00 W", "[N/A], [N/A]").replace("61,", "[Not Supported],")
+        clocks = ct.clocks_of([ct.card_state(silent)])
+        self.assertEqual([clocks[what] for what in ("sm", "power", "power_limit", "temperature")],
+                         ["1410 MHz", "unknown", "unknown", "unknown"])
+        clocks = ct.clocks_of([ct.card_state(silent), ct.card_state(self.ANSWER)])
+        self.assertEqual([clocks[what] for what in ("power", "temperature")], ["698.12 W", "61 C"])
+
 
 class Sustained(unittest.TestCase):
     def test_samples_of_the_card(self):

@@ -254,6 +254,14 @@ def card_state(answer):
     return state | {"slowed_by": [name for bit, name in SLOWED_BY.items() if bits & bit]}
 
 
+def first_number(text):
+    """700.0 of "700.00 W"; None if it does not begin with a number."""
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return None
+
+
 def clocks_of(states):
     """For the result file: the range of what was seen under load."""
     states = [state for state in states if state]
@@ -261,11 +269,12 @@ def clocks_of(states):
         return {}
 
     def seen(field):
-        values = sorted({state[field] for state in states}, key=lambda text: float(text.split()[0]))
+        known = {state[field]: value for state in states if (value := first_number(state[field])) is not None}
+        values = sorted(known, key=known.get) or ["unknown"]  # some cards say [N/A] of their power
         return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
-    return {"sm": seen("clocks.sm"), "sm_max": states[0]["clocks.max.sm"], "memory": seen("clocks.mem"),
-            "power": seen("power.draw"), "power_limit": states[0]["power.limit"],
-            "temperature": seen("temperature.gpu") + " C",
+    return {"sm": seen("clocks.sm"), "sm_max": seen("clocks.max.sm"), "memory": seen("clocks.mem"),
+            "power": seen("power.draw"), "power_limit": seen("power.limit"),
+            "temperature": (t := seen("temperature.gpu")) + (" C" if t != "unknown" else ""),
             "slowed_by": sorted({name for state in states for name in state["slowed_by"]})}
 
 
