@@ -359,6 +359,17 @@ TEST_CASE("a syntax error in a chapter stops that chapter alone") {
     CHECK(project.ladder("run --no-timing").status == 0);
 }
 
+TEST_CASE("of several seeds the first that fails is reported, with what repeats the run") {
+    const Project project;
+    write_file(project.chapter(1), replace_once(project.solution(), "    launch_kernel(minimal_flash,",
+                                                "    static int launches = 0;\n    if (++launches == 1) return;\n"
+                                                "    launch_kernel(minimal_flash,"));
+    const Result result = project.ladder("test 01 --seed 5 --seeds 2");
+    CHECK(result.status == 1);
+    CHECK(result.says("FAIL  EXERCISE 1.1"));
+    CHECK(result.says("seed 5: --seed 5 --seeds 2 repeats this run"));
+}
+
 TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
     const Project project;
     write_file(project.chapter(1), replace_once(project.solution(), "l[row] = l_new, m[row] = m_new;",
