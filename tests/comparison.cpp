@@ -350,6 +350,16 @@ TEST_CASE("strides that a stage cannot have are refused; those that mean nothing
     }
 }
 
+TEST_CASE("more batches or heads than a grid has room for are refused, and so is a product of them") {
+    const Support supports = reference_stage(false).supports;
+    const auto why = [&](int batch, int heads) { return why_unsupported(supports, shape_of(batch, heads, 1, 1, 64)); };
+    CHECK(why(65535, 1) == "");
+    CHECK(why(1, 65535) == "");
+    CHECK(why(65536, 1) == "98-reference: batch is 65536, but at most 65535 are supported");
+    CHECK(why(1, 65536) == "98-reference: heads is 65536, but at most 65535 are supported");
+    CHECK(why(65535, 65535) == "98-reference: batch * heads is 4294836225, but at most 2147483647 are supported");
+}
+
 TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all") {
     Stage stage = reference_stage(true);
     const Inputs in = make_inputs(shape_of(1, 1, 8, 8, 64), Values::normal, test_seed());

@@ -140,6 +140,12 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
     if (batch_heads > most)
         return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
+    // Most rungs launch a grid of (tiles, heads, batch), of which CUDA allows no more in y and z. For all, as none is
+    // about problems with more.
+    constexpr int max_grid_yz = 65535;
+    for (const auto& [name, value] : {std::pair("batch", shape.batch), {"heads", shape.heads}})
+        if (value > max_grid_yz)
+            return refuse(fmt::format("{} is {}, but at most {} are supported", name, value, max_grid_yz));
     if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
         return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
     return "";
