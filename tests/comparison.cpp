@@ -310,6 +310,11 @@ TEST_CASE("strides that a stage cannot have are refused; those that mean nothing
     CHECK(line(plain, none) == "");
     CHECK(launched.O_strides == contiguous(2, 8, 64));
     CHECK(line(plain, [&](auto& a) { none(a), a.V_strides = contiguous(2, 8, 64); }) == "");
+    CHECK(line(plain, [&](auto& a) { none(a), a.Q = static_cast<const float*>(a.Q) + 1; }).find("Q is at ") !=
+          std::string::npos);
+    CHECK(line(plain, [&](auto& a) {
+              none(a), a.O = static_cast<float*>(a.O) + 2;
+          }).ends_with("which is not aligned to 16 bytes"));
     CHECK(line(plain,
                [&](auto& a) {
                    none(a), a.K_strides = {1, 2, 3};

@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device. Their
- * strides count elements, to the next batch, head and row; all 0 means contiguous. A stage without "strides" takes
- * contiguous tensors alone, one with them multiples of 16 bytes. */
+/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device, each
+ * from a multiple of 16 bytes on. Their strides count elements, to the next batch, head and row; all 0 means
+ * contiguous. A stage without "strides" takes contiguous tensors alone, one with them multiples of 16 bytes. */
 typedef struct FlashLadderForward {
     const char* stage; /* "04-tensor-cores" */
     const char* dtype; /* "f32", "bf16" or "f16": of Q, K, V and O */

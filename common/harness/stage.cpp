@@ -77,12 +77,12 @@ struct Tensor {
         const auto all = [&] {
             return fmt::format("strides {}, {}, {} of batch, head, row", strides.batch, strides.head, strides.row);
         };
-        if (!supports.strides && strides == without_gaps()) return "";
-        if (!supports.strides)
+        if (!supports.strides && strides != without_gaps())
             return fmt::format("{} is not contiguous ({}): strides are supported from 08-bulk-tensor-copies on", name,
                                all());
         if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
             return fmt::format("{} is at {}, which is not aligned to {} bytes", name, pointer, alignment);
+        if (!supports.strides) return "";
         for (const auto& [what, stride] :
              {std::pair("batch", strides.batch), {"head", strides.head}, {"row", strides.row}}) {
             if (stride < 0) return fmt::format("{} has a negative {} stride, {}", name, what, stride);
