@@ -82,6 +82,13 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
+        {"launch 03 --n -5", "n_q is -5, but must be at least 1"},
+        {"launch 03 --heads -2", "heads is -2, but must be at least 1"},
+        {"launch 03 --n-k -7", "n_k is -7, but must be at least 1"},
+        {"launch 03 --kv-heads 0", "kv_heads is 0, but must be at least 1"},
+        {"launch 04 --batch 65536 --n 1", "batch is 65536, but at most 65535"},
+        {"profile 03 --n -5", "n_q is -5, but must be at least 1"},
+        {"profile 03 --kv-heads -3", "kv_heads is -3, but must be at least 1"},
         {"bench 99", "there is no chapter 99"},
         {"bench --d 80", "head_dim 80 is supported by no rung (only 32, 64, 96, 128, 256)"},
         {"bench 01 --causal", "01-minimal-flash: causal is not supported"},
@@ -105,6 +112,15 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
     CHECK(project.ladder("climb").status != 0);
     CHECK(project.ladder("test 99").one_line());
     CHECK(project.ladder("test 01 --seeds 0").status != 0);
+    CHECK(project.ladder("launch 03 --n -5").one_line());
+    CHECK(project.ladder("profile 03 --heads -2").one_line());
+    for (const char* seed : {"abc", "7x", "-1"}) {
+        setenv("LADDER_SEED", seed, 1);
+        const Result result = project.ladder("launch 01 --n 1");
+        unsetenv("LADDER_SEED");
+        CHECK(result.status == 1);
+        CHECK(result.output == fmt::format("ladder: LADDER_SEED takes a whole number, not '{}'\n", seed));
+    }
 }
 
 TEST_CASE("list, hint and help") {

@@ -84,6 +84,9 @@ CountedProblem in_dtype_of(const Stage& stage, CountedProblem problem) {
 }
 
 StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64_t seed) {
+    // Before there are inputs, which need sizes that make sense:
+    if (const std::string why = why_unsupported(stage.supports, problem.shape, problem.lse); !why.empty())
+        throw std::invalid_argument(why);
     struct WithSharedBytes {
         const std::size_t before = emulator::settings().shared_bytes_per_block;
         ~WithSharedBytes() { emulator::settings().shared_bytes_per_block = before; }

@@ -215,6 +215,7 @@ int run_ladder(const RunOptions& options) {
 int launch_rung(const Chapter& chapter, AttentionShape shape, std::uint64_t seed) {
     const Stage& stage = find_stage(chapter.name);
     shape.dtype = dtype_of(stage);
+    if (const std::string why = why_unsupported(stage.supports, shape); !why.empty()) throw std::invalid_argument(why);
 #ifndef FLASHLADDER_GPU
     emulator::reseed(seed);
 #endif
