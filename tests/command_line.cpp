@@ -101,6 +101,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"bench --mine", "--mine takes one rung, not 0"},
         {"diff 99", "there is no chapter 99"},
         {"count --check /nonexistent/file", "/nonexistent/file"},
+        {"count --check /proc/version", "/proc/version is no result file of ladder count"},
         {"count --json /proc/nothing/counts.json", "/proc/nothing/counts.json cannot be written"},
         {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
     };

@@ -140,7 +140,11 @@ int count_rungs(const CountOptions& options) {
     // Before the work, which takes minutes:
     if (!options.json.empty()) check_can_be_written(options.json);
     nlohmann::json committed;
-    if (!options.check.empty()) committed = nlohmann::json::parse(read_file(options.check));
+    if (!options.check.empty()) {
+        committed = nlohmann::json::parse(read_file(options.check), nullptr, false);
+        if (!committed.is_object() || !committed.contains("rows"))
+            throw std::runtime_error(fmt::format("{} is no result file of ladder count", options.check));
+    }
     nlohmann::json results = new_results();
     Table table = counts_table();
     for (const int head_dim : {64, 128})
