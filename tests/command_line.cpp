@@ -97,6 +97,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"bench --batch=-1", "--batch is -1"},
         {"bench --dtype fp8", "dtype 'fp8' is not f32, bf16 or f16"},
         {"bench 04 --dtype f32", "04-tensor-cores: dtype f32 is not supported"},
+        {"bench --dtype f32 --n 4096", "only if they are named"},
         {"bench 00 --json /proc/nothing/results.json", "/proc/nothing/results.json cannot be written"},
         {"bench --mine", "--mine takes one rung, not 0"},
         {"diff 99", "there is no chapter 99"},
