@@ -182,6 +182,12 @@ TEST_CASE("nobody, or not all who were named, can do it: one line says why") {
     CHECK(why_no_bench(all, {problem(1024, 64, true)}, options).starts_with("01-b: causal is not supported"));
     options.rungs = {}, options.dtype = "f16";
     CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported (only bf16)");
+    options.dtype = "f32", options.n = 4096;
+    CHECK(why_no_bench(all, {problem(4096)}, options) ==
+          "rungs without tensor cores take part above N = 1024 only if they are named: ./ladder bench 03 --n 4096");
+    CHECK(why_no_bench(all, {problem(1024), problem(4096)}, options) == "");
+    options.rungs = {"01-b"};
+    CHECK(why_no_bench(all, {problem(4096)}, options) == "");
 }
 
 TEST_CASE("a problem is cut down to one of its kind") {

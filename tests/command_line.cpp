@@ -82,6 +82,13 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
+        {"launch 03 --n -5", "n_q is -5, but must be at least 1"},
+        {"launch 03 --heads -2", "heads is -2, but must be at least 1"},
+        {"launch 03 --n-k -7", "n_k is -7, but must be at least 1"},
+        {"launch 03 --kv-heads 0", "kv_heads is 0, but must be at least 1"},
+        {"launch 04 --batch 65536 --n 1", "batch is 65536, but at most 65535"},
+        {"profile 03 --n -5", "n_q is -5, but must be at least 1"},
+        {"profile 03 --kv-heads -3", "kv_heads is -3, but must be at least 1"},
         {"bench 99", "there is no chapter 99"},
         {"bench --d 80", "head_dim 80 is supported by no rung (only 32, 64, 96, 128, 256)"},
         {"bench 01 --causal", "01-minimal-flash: causal is not supported"},
@@ -90,10 +97,12 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"bench --batch=-1", "--batch is -1"},
         {"bench --dtype fp8", "dtype 'fp8' is not f32, bf16 or f16"},
         {"bench 04 --dtype f32", "04-tensor-cores: dtype f32 is not supported"},
+        {"bench --dtype f32 --n 4096", "only if they are named"},
         {"bench 00 --json /proc/nothing/results.json", "/proc/nothing/results.json cannot be written"},
         {"bench --mine", "--mine takes one rung, not 0"},
         {"diff 99", "there is no chapter 99"},
         {"count --check /nonexistent/file", "/nonexistent/file"},
+        {"count --check /proc/version", "/proc/version is no result file of ladder count"},
         {"count --json /proc/nothing/counts.json", "/proc/nothing/counts.json cannot be written"},
         {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
     };
@@ -105,6 +114,15 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
     CHECK(project.ladder("climb").status != 0);
     CHECK(project.ladder("test 99").one_line());
     CHECK(project.ladder("test 01 --seeds 0").status != 0);
+    CHECK(project.ladder("launch 03 --n -5").one_line());
+    CHECK(project.ladder("profile 03 --heads -2").one_line());
+    for (const char* seed : {"abc", "7x", "-1"}) {
+        setenv("LADDER_SEED", seed, 1);
+        const Result result = project.ladder("launch 01 --n 1");
+        unsetenv("LADDER_SEED");
+        CHECK(result.status == 1);
+        CHECK(result.output == fmt::format("ladder: LADDER_SEED takes a whole number, not '{}'\n", seed));
+    }
 }
 
 TEST_CASE("list, hint and help") {
@@ -224,7 +242,7 @@ TEST_CASE("timeline: a picture, or what is missing for one; the rest is there in
     const Project project;
     const std::string picture = (fs::temp_directory_path() / fmt::format("ladder-{}.svg", getpid())).string();
     const Result result = project.ladder("timeline 09 --n 64 --svg " + picture);
-    CHECK(result.status == 0);
+    CHECK(result.status == (fs::exists(picture) ? 0 : 1));
     CHECK(result.says("warpgroup 0"));
     if (fs::exists(picture)) {
         const std::string svg = read_file(picture);
@@ -235,6 +253,10 @@ TEST_CASE("timeline: a picture, or what is missing for one; the rest is there in
     } else {
         CHECK((result.says("pictures need matplotlib") || result.says("needs python3")));
     }
+    const Result roofline = project.ladder("profile 01 --n 64 --roofline " + picture);
+    CHECK(roofline.status == (fs::exists(picture) ? 0 : 1));
+    CHECK(roofline.says("Bound by "));
+    fs::remove(picture);
 }
 
 TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launches") {
@@ -355,8 +377,19 @@ TEST_CASE("a syntax error in a chapter stops that chapter alone") {
     CHECK(broken.status == 1);
     CHECK(broken.output.starts_with("chapters/01-minimal-flash/attention.cu does not compile:"));
     CHECK(broken.says("error"));
-    CHECK(project.ladder("test 00 --solution").status == 0);
+    CHECK(project.ladder("test 01 --solution").status == 0);  // of the same rung
     CHECK(project.ladder("run --no-timing").status == 0);
+}
+
+TEST_CASE("of several seeds the first that fails is reported, with what repeats the run") {
+    const Project project;
+    write_file(project.chapter(1), replace_once(project.solution(), "    launch_kernel(minimal_flash,",
+                                                "    static int launches = 0;\n    if (++launches == 1) return;\n"
+                                                "    launch_kernel(minimal_flash,"));
+    const Result result = project.ladder("test 01 --seed 5 --seeds 2");
+    CHECK(result.status == 1);
+    CHECK(result.says("FAIL  EXERCISE 1.1"));
+    CHECK(result.says("seed 5: --seed 5 --seeds 2 repeats this run"));
 }
 
 TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
@@ -378,7 +411,7 @@ TEST_CASE("the results go to a file, and to one that cannot be written not silen
     fs::remove(file);
     const Result result = project.ladder("run --no-timing --json /proc/nothing/results.json");
     CHECK(result.status == 1);
-    CHECK(result.says("/proc/nothing/results.json cannot be written"));
+    CHECK(result.output == "ladder: /proc/nothing/results.json cannot be written\n");  // before any work
 }
 
 }  // namespace

@@ -255,6 +255,14 @@ class Card(unittest.TestCase):
         self.assertEqual(clocks["slowed_by"], ["power cap", "temperature (software)"])
         self.assertEqual(ct.clocks_of([{}]), {})
 
+    def test_what_a_card_does_not_say_is_unknown(self):
+        silent = self.ANSWER.replace("698.12 W, 700.00 W", "[N/A], [N/A]").replace("61,", "[Not Supported],")
+        clocks = ct.clocks_of([ct.card_state(silent)])
+        self.assertEqual([clocks[what] for what in ("sm", "power", "power_limit", "temperature")],
+                         ["1410 MHz", "unknown", "unknown", "unknown"])
+        clocks = ct.clocks_of([ct.card_state(silent), ct.card_state(self.ANSWER)])
+        self.assertEqual([clocks[what] for what in ("power", "temperature")], ["698.12 W", "61 C"])
+
 
 class Sustained(unittest.TestCase):
     def test_samples_of_the_card(self):
@@ -331,14 +339,14 @@ class Interface(unittest.TestCase):
             run(Tensor(1, 9, 8, 7, 1), Tensor(2, 6, 5, 4, 1), Tensor(3, 3, 2, 1, 1), Tensor(4, 12, 11, 10, 1))
         self.assertEqual(library.seen, ([1, 2, 3, 4], [(9, 8, 7), (6, 5, 4), (3, 2, 1), (12, 11, 10)]))
 
-    def run_with(self, modules, *arguments):
-        """The script where `modules`, {name: source}, are what is installed."""
+    def run_with(self, modules, tool, *arguments):
+        """The tool where `modules`, {name: source}, are what is installed."""
         with tempfile.TemporaryDirectory() as folder:
             for name, source in modules.items():
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(source)
-            return subprocess.run([sys.executable, "-B", SCRIPT, *arguments], capture_output=True, text=True,
+            return subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, *arguments], capture_output=True, text=True,
                                   env=os.environ | {"PYTHONPATH": folder})
 
     def test_says_what_is_missing_and_ends_with_1(self):
@@ -347,12 +355,18 @@ class Interface(unittest.TestCase):
                  "torch/nn/functional.py": "scaled_dot_product_attention = None"}
         with_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(True)}
         without_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(False)}
-        for modules, says in (({"torch/__init__.py": "raise ImportError"}, "needs PyTorch"),
-                              (without_gpu, "needs an NVIDIA GPU"), (with_gpu, "--target flashladder")):
-            result = self.run_with(modules, "--library", "/nowhere/libflashladder.so")
-            self.assertEqual((result.returncode, result.stdout), (1, ""))
-            self.assertIn(says, result.stderr)
-            self.assertNotIn("Traceback", result.stderr)
+        tools = ["compare_torch", "tune", "template_tables", "block_orders", "variant_times", "pipes"]
+        for tool in (f"{name}.py" for name in tools):
+            for modules, says in (({"torch/__init__.py": "raise ImportError"}, "needs PyTorch"),
+                                  (without_gpu, "needs an NVIDIA GPU"), (with_gpu, "--target flashladder")):
+                result = self.run_with(modules, tool, "--library", "/nowhere/libflashladder.so")
+                self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+                self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+                self.assertTrue(result.stderr.startswith(f"{tool} needs "), result.stderr)
+                self.assertIn(says, result.stderr)
+            self.assertIn("(/nowhere/libflashladder.so: ", result.stderr)
+            result = self.run_with(with_gpu, tool)  # from whatever folder: in that of the project
+            self.assertIn(f"({ROOT}/build/gpu/lib/libflashladder.so: ", result.stderr)
 
 
 if __name__ == "__main__":

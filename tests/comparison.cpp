@@ -25,14 +25,17 @@ AttentionShape shape_of(int batch, int heads, int n_q, int n_k, int d) {
     return s;
 }
 
+AttentionShape in_dtype(AttentionShape s, DType dtype) { return s.dtype = dtype, s; }
+
 /// Standard attention's own output, as a stage would give it, and what it is compared with.
 struct Judged {
-    Inputs in = make_inputs(shape_of(2, 3, 40, 50, 32), Values::normal, test_seed());
+    Inputs in;
     AttentionRows reference = reference_attention(in, rows_to_check(in.shape, 1));
     AttentionRows yardstick = standard_attention(in, rows_to_check(in.shape, 1));
     Outputs out;
 
-    Judged() {
+    explicit Judged(DType dtype = DType::f32)
+        : in(make_inputs(in_dtype(shape_of(2, 3, 40, 50, 32), dtype), Values::normal, test_seed())) {
         for (double x : yardstick.O) out.O.push_back(static_cast<float>(x));
         for (double x : yardstick.lse) out.lse.push_back(static_cast<float>(x));
     }
@@ -75,6 +78,16 @@ TEST_CASE("a wrong LSE fails, and so does NaN there") {
     for (const float value : {0.0f, std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
         Judged j;
         j.out.lse[5] = value;
+        CHECK_FALSE(j.compare().passed);
+    }
+    const std::pair<DType, double> allowed[] = {{DType::f32, 1e-5}, {DType::bf16, 5e-3}, {DType::f16, 1e-3}};
+    for (const auto& [dtype, error] : allowed) {
+        Judged j(dtype);
+        CAPTURE(std::string(to_string(dtype)));
+        for (std::size_t r = 0; r < j.out.lse.size(); ++r) j.out.lse[r] = static_cast<float>(j.reference.lse[r]);
+        j.out.lse[5] = static_cast<float>(j.reference.lse[5] * (1 + 0.9 * error));
+        CHECK(j.compare().passed);
+        j.out.lse[5] = static_cast<float>(j.reference.lse[5] * (1 + 1.1 * error));
         CHECK_FALSE(j.compare().passed);
     }
 }
@@ -297,6 +310,11 @@ TEST_CASE("strides that a stage cannot have are refused; those that mean nothing
     CHECK(line(plain, none) == "");
     CHECK(launched.O_strides == contiguous(2, 8, 64));
     CHECK(line(plain, [&](auto& a) { none(a), a.V_strides = contiguous(2, 8, 64); }) == "");
+    CHECK(line(plain, [&](auto& a) { none(a), a.Q = static_cast<const float*>(a.Q) + 1; }).find("Q is at ") !=
+          std::string::npos);
+    CHECK(line(plain, [&](auto& a) {
+              none(a), a.O = static_cast<float*>(a.O) + 2;
+          }).ends_with("which is not aligned to 16 bytes"));
     CHECK(line(plain,
                [&](auto& a) {
                    none(a), a.K_strides = {1, 2, 3};
@@ -335,6 +353,16 @@ TEST_CASE("strides that a stage cannot have are refused; those that mean nothing
         CHECK(launched.Q_strides == contiguous(1, 1, 64));
         CHECK(launched.K_strides == contiguous(1, 8, 64));
     }
+}
+
+TEST_CASE("more batches or heads than a grid has room for are refused, and so is a product of them") {
+    const Support supports = reference_stage(false).supports;
+    const auto why = [&](int batch, int heads) { return why_unsupported(supports, shape_of(batch, heads, 1, 1, 64)); };
+    CHECK(why(65535, 1) == "");
+    CHECK(why(1, 65535) == "");
+    CHECK(why(65536, 1) == "98-reference: batch is 65536, but at most 65535 are supported");
+    CHECK(why(1, 65536) == "98-reference: heads is 65536, but at most 65535 are supported");
+    CHECK(why(65535, 65535) == "98-reference: batch * heads is 4294836225, but at most 2147483647 are supported");
 }
 
 TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all") {

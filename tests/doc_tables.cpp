@@ -81,6 +81,12 @@ TEST_CASE("a table that is not there is an error") {
     CHECK_THROWS_AS(project.table("template tables"), std::runtime_error);
 }
 
+TEST_CASE("a result file that is no JSON is named") {
+    const Project project;
+    std::ofstream(project.folder / "docs/results/pipes.json") << "{\"rows\": [";
+    CHECK_THROWS_WITH(project.table("pipes"), "docs/results/pipes.json is no JSON");
+}
+
 TEST_CASE("template: stages and schedules have a column for each") {
     const Project project;
     const auto row = [](const char* kernel, const char* what, const json& shape, double tflops) {

@@ -5,7 +5,9 @@
 
 #include "files.h"
 
+#include <fcntl.h>
 #include <filesystem>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace flashladder {
@@ -107,6 +109,52 @@ TEST_CASE("files: written whole, read back, errors name the file") {
     CHECK(std::filesystem::last_write_time(path) == time);
     std::filesystem::remove_all(folder);
     CHECK_THROWS_WITH(read_file(path), (path + " cannot be read").c_str());
+    CHECK_THROWS_WITH(read_file("/"), "/ cannot be read");
+}
+
+TEST_CASE("files: an empty one can be read, and be written again") {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("flashladder-" + std::to_string(getpid()))).string();
+    write_file(path, "");
+    CHECK(read_file(path).empty());
+    write_file(path, "text");
+    CHECK(read_file(path) == "text");
+    std::filesystem::remove(path);
+}
+
+TEST_CASE("files: links are followed; pipes and devices are written in place") {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / ("flashladder-" + std::to_string(getpid()));
+    fs::create_directories(folder / "real");
+    const auto at = [&](const char* name) { return (folder / name).string(); };
+    fs::create_symlink("real/file", at("link"));  // to a file that is not there yet
+    fs::create_symlink("link", at("link-to-link"));
+    for (const char* text : {"first", "second"}) {
+        check_can_be_written(at("link-to-link"));
+        write_file(at("link-to-link"), text);
+        CHECK(read_file(at("real/file")) == text);
+    }
+    CHECK(fs::is_symlink(at("link-to-link")));
+    CHECK(fs::is_symlink(at("link")));
+    fs::create_symlink("circle", at("circle"));
+    CHECK_THROWS_WITH(write_file(at("circle"), "text"), (at("circle") + " cannot be written").c_str());
+    CHECK_THROWS_WITH(check_can_be_written(at("circle")), (at("circle") + " cannot be written").c_str());
+
+    REQUIRE(mkfifo(at("pipe").c_str(), 0600) == 0);
+    const int reader = open(at("pipe").c_str(), O_RDWR | O_NONBLOCK);
+    check_can_be_written(at("pipe"));
+    write_file(at("pipe"), "text");
+    char text[8] = {};
+    CHECK(read(reader, text, sizeof(text)) == 4);
+    CHECK(std::string(text) == "text");
+    CHECK(fs::is_fifo(at("pipe")));
+    close(reader);
+    fs::create_symlink("/dev/full", at("full"));  // behind a link, which is all that a mistake here could replace
+    check_can_be_written(at("full"));
+    CHECK_THROWS_WITH(write_file(at("full"), "text"), (at("full") + " cannot be written").c_str());
+    CHECK(fs::is_symlink(at("full")));
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) CHECK(entry.path().extension() != ".new");
+    fs::remove_all(folder);
 }
 
 }  // namespace

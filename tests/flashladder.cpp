@@ -185,8 +185,15 @@ TEST_CASE("errors are text that names what is wrong") {
     float lse;
     c.causal = 0, c.lse = &lse;
     CHECK(both(c) == "00-standard-attention: lse is not supported (from 03-row-swapped-loops on)");
-    c = problem.c, c.V = nullptr;
-    CHECK(text(flashladder_forward(&c)) == "03-row-swapped-loops: V is a null pointer");
+    const auto without = [&](const char* name, auto pointer) {
+        c = problem.c, c.*pointer = nullptr;
+        for (const auto forward : {flashladder_forward, flashladder_forward_from_host}) {
+            CHECK(text(forward(&c)) == std::string("03-row-swapped-loops: ") + name + " is a null pointer");
+            CHECK(flashladder_refused() == 1);
+        }
+    };
+    using C = FlashLadderForward;
+    without("Q", &C::Q), without("K", &C::K), without("V", &C::V), without("O", &C::O);
     c = problem.c, c.O_strides[0] = 1, c.O_strides[1] = 2, c.O_strides[2] = 3;
     CHECK(text(flashladder_forward(&c)).starts_with("03-row-swapped-loops: O is not contiguous (strides 1, 2, 3 of"));
     for (long long* strides : {problem.c.Q_strides, problem.c.O_strides})  // those of 33 rows, written out

@@ -3,7 +3,8 @@
 //   --seeds=K           or LADDER_SEEDS: runs everything K times, with seeds S, S + 1, ...
 //   --expect-red=CASE   runs the test cases that match and succeeds if each fails, by an assertion and not otherwise; if
 //                       one stays green, with the next seed, up to ten: not every input or order shows every mistake
-//   --report=FILE       writes what became of each test case as JSON, for `ladder test`
+//   --report=FILE       writes what became of each test case as JSON, for `ladder test`, by the first seed that fails,
+//                       with which it ends, else by the last
 // Ends with 77 and one line if the stages in the program need a newer GPU than this.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "harness/stage.h"
+#include "harness/whole_number.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -133,12 +135,12 @@ int test_main(std::vector<char*> arguments) {
     const std::string times = take_option(arguments, "seeds", environment("LADDER_SEEDS", "1"));
     const std::string red = take_option(arguments, "expect-red", "");
     const std::string report = take_option(arguments, "report", "");
-    std::uint64_t first = std::random_device()() % 1000000;
-    int seeds = 1;
+    std::uint64_t first = std::random_device()() % 1000000, seeds = 1;
     try {
-        if (!given.empty()) first = std::stoull(given);
-        seeds = std::stoi(times);
-    } catch (const std::exception&) {
+        if (!given.empty()) first = whole_number("--seed", given);
+        seeds = whole_number("--seeds", times);
+        if (seeds == 0) throw std::invalid_argument("--seeds is 0");  // which would pass without a test
+    } catch (const std::invalid_argument&) {
         fmt::print(stderr, "--seed (or LADDER_SEED) and --seeds take whole numbers, not '{}' and '{}'\n", given, times);
         return 2;
     }
@@ -151,8 +153,8 @@ int test_main(std::vector<char*> arguments) {
 
     if (!red.empty()) seeds = most_seeds_until_red;
     int status = 0;
-    for (int k = 0; k < seeds; ++k) {
-        current_seed = first + static_cast<std::uint64_t>(k);
+    for (std::uint64_t k = 0; k < seeds; ++k) {
+        current_seed = first + k;
         results.clear();
         doctest::Context context(static_cast<int>(arguments.size()), arguments.data());
         std::ostringstream unwanted;
@@ -167,6 +169,7 @@ int test_main(std::vector<char*> arguments) {
         if (!report.empty()) write_report(report);
         if (result != 0) fmt::print("reproduce with LADDER_SEED={}\n", current_seed);
         if (!red.empty() && (result == 0 || std::ranges::any_of(results, &CaseResult::threw))) return result;
+        if (red.empty() && !report.empty() && result != 0) return result;  // the report is of one seed: this one
         status |= result;
     }
     return status;

@@ -227,6 +227,26 @@ class FromResults(unittest.TestCase):
         self.assert_says(measured.memory, "counts.json", '"gpu"')
 
 
+@unittest.skipUnless(plots, "pictures are not tested without matplotlib")
+class FromOtherFiles(unittest.TestCase):
+    """What the tools say that `./ladder timeline` and `./ladder profile` call, of files that are none of theirs."""
+    def test_one_sentence_names_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, picture = pathlib.Path(folder, "file.json"), pathlib.Path(folder, "picture.svg")
+            for text, says in (("{}", "it has no 'otherData'|it has no 'rows'"), ("[]", "is no file that"),
+                               ('{"rows": [], "otherData": {}}', "is no file that"), ("{", "it is no JSON"),
+                               (None, "cannot be read: No such file or directory")):
+                file.unlink(missing_ok=True)
+                if text is not None:
+                    file.write_text(text)
+                for tool in ("draw_timeline.py", "roofline.py"):
+                    done = subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, file, picture],
+                                          capture_output=True, text=True)
+                    self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
+                    self.assertRegex(done.stderr, f"^{file} .*({says})")
+                    self.assertFalse(picture.exists())
+
+
 class WithoutMatplotlib(unittest.TestCase):
     def run_with(self, module, *arguments):
         code = (f"import runpy, sys, types; sys.modules['matplotlib'] = {module}; sys.argv[0] = {str(PLOTS)!r}; "

@@ -378,6 +378,10 @@ std::string why_no_bench(std::span<const Stage> all, const std::vector<Attention
     if (std::ranges::any_of(all, takes_part)) {
         for (const Stage& stage : all)
             if (is_named(stage, options) && !takes_part(stage)) return why_not(stage, problems.front(), options);
+        if (std::ranges::all_of(problems, [&](const AttentionShape& p) { return entrants(all, p, options).empty(); }))
+            return fmt::format("rungs without tensor cores take part above N = {} only if they are named: "
+                               "./ladder bench 03 --n {}",
+                               small_n, problems.front().n_q);
         return "";
     }
     std::set<int> head_dims;

@@ -10,16 +10,13 @@ import argparse
 import dataclasses
 import datetime
 import json
-import os
 import pathlib
 import statistics
 import sys
 
-from compare_torch import (Library, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds, shape,
-                           stage_run, start_card_query)
+from compare_torch import (LIBRARY, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds,
+                           open_library, shape, stage_run, start_card_query, torch)
 from ncu import add_metrics, commit, output_of, second_launches
-
-import torch
 
 STAGES = ["09-warpgroup-mma", "10-warp-specialization",
           *("11-persistent-grid/" + name for name in ("a block for each task", "fixed schedule", "head after head",
@@ -83,11 +80,11 @@ def launch_for_profiler(library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--launch", action="store_true", help="only launch: what the profiler looks at")
     arguments = parser.parse_args()
-    library = Library(os.path.abspath(arguments.library))
+    library = open_library(arguments.library)
     if arguments.launch:
         return launch_for_profiler(library)
     rows, cards = [], []

@@ -167,7 +167,8 @@ int test_chapter(const Chapter& chapter, const TestOptions& options) {
         const int failures = outcome.cases.is_array() ? print_cases(outcome, file) : 0;
         if (failures == 0 && outcome.status != 0) print_crash(outcome);
         if (outcome.status != 0) {
-            fmt::print("\nseed {}: --seed {} repeats this run\n", options.seed, options.seed);
+            fmt::print("\nseed {0}: --seed {0}{1} repeats this run\n", options.seed,
+                       options.seeds > 1 ? fmt::format(" --seeds {}", options.seeds) : "");
             return 1;
         }
     }

@@ -36,6 +36,7 @@ try:
 except ImportError:
     torch = None
 
+LIBRARY = ROOT / "build/gpu/lib/libflashladder.so"
 FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
 SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
                  "math": "MATH"}
@@ -254,6 +255,14 @@ def card_state(answer):
     return state | {"slowed_by": [name for bit, name in SLOWED_BY.items() if bits & bit]}
 
 
+def first_number(text):
+    """700.0 of "700.00 W"; None if it does not begin with a number."""
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return None
+
+
 def clocks_of(states):
     """For the result file: the range of what was seen under load."""
     states = [state for state in states if state]
@@ -261,11 +270,12 @@ def clocks_of(states):
         return {}
 
     def seen(field):
-        values = sorted({state[field] for state in states}, key=lambda text: float(text.split()[0]))
+        known = {state[field]: value for state in states if (value := first_number(state[field])) is not None}
+        values = sorted(known, key=known.get) or ["unknown"]  # some cards say [N/A] of their power
         return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
-    return {"sm": seen("clocks.sm"), "sm_max": states[0]["clocks.max.sm"], "memory": seen("clocks.mem"),
-            "power": seen("power.draw"), "power_limit": states[0]["power.limit"],
-            "temperature": seen("temperature.gpu") + " C",
+    return {"sm": seen("clocks.sm"), "sm_max": seen("clocks.max.sm"), "memory": seen("clocks.mem"),
+            "power": seen("power.draw"), "power_limit": seen("power.limit"),
+            "temperature": (t := seen("temperature.gpu")) + (" C" if t != "unknown" else ""),
             "slowed_by": sorted({name for state in states for name in state["slowed_by"]})}
 
 
@@ -329,7 +339,7 @@ class Forward(ctypes.Structure):
 
 
 class Library:
-    """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError."""
+    """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
 
     def __init__(self, path):
         self.library = ctypes.CDLL(str(path))
@@ -353,6 +363,21 @@ class Library:
 
     def forward(self, problem):
         self.call("flashladder_forward", problem)
+
+
+def open_library(path):
+    """The library. SystemExit, with a sentence, if it is missing, or PyTorch, or a GPU: for all tools that time with
+    PyTorch."""
+    tool = pathlib.Path(sys.argv[0]).name
+    if torch is None:
+        sys.exit(f"{tool} needs PyTorch (2.5 or newer), and this Python has none")
+    if not torch.cuda.is_available():
+        sys.exit(f"{tool} needs an NVIDIA GPU, and PyTorch sees none")
+    try:
+        return Library(pathlib.Path(path).resolve())
+    except OSError as error:
+        sys.exit(f"{tool} needs the library of all stages ({error}), which is built by: cmake --preset gpu && "
+                 "cmake --build --preset gpu --target flashladder")
 
 
 def stage_run(library, stage, shape, dtype):
@@ -644,7 +669,7 @@ def parse(arguments=None):
     parser.add_argument("--seconds", type=float, help="fewer rounds if need be, but at least "
                         f"{LEAST_ROUNDS} (default: 45 for --grid ladder, else no limit)")
     parser.add_argument("--json", type=pathlib.Path, help="result file, written after each problem")
-    parser.add_argument("--library", type=pathlib.Path, default=ROOT / "build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
     one = parser.add_argument_group("one problem instead of a grid")
     for name in ("--d", "--n", "--batch", "--heads", "--kv-heads"):
@@ -697,14 +722,7 @@ def write_result(result, options):
 
 def main():
     options = parse()
-    if torch is None:
-        sys.exit("compare_torch.py needs PyTorch (2.5 or newer), and this Python has none")
-    if not torch.cuda.is_available():
-        sys.exit("compare_torch.py needs an NVIDIA GPU, and PyTorch sees none")
-    try:
-        library = Library(options.library)
-    except OSError as error:
-        sys.exit(f"{error}\nIt is built by: cmake --preset gpu && cmake --build --preset gpu --target flashladder")
+    library = open_library(options.library)
     stages = chosen(library.stages(), options)
 
     device = torch.cuda.get_device_properties(0)

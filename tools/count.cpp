@@ -84,6 +84,9 @@ CountedProblem in_dtype_of(const Stage& stage, CountedProblem problem) {
 }
 
 StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64_t seed) {
+    // Before there are inputs, which need sizes that make sense:
+    if (const std::string why = why_unsupported(stage.supports, problem.shape, problem.lse); !why.empty())
+        throw std::invalid_argument(why);
     struct WithSharedBytes {
         const std::size_t before = emulator::settings().shared_bytes_per_block;
         ~WithSharedBytes() { emulator::settings().shared_bytes_per_block = before; }
@@ -137,7 +140,11 @@ int count_rungs(const CountOptions& options) {
     // Before the work, which takes minutes:
     if (!options.json.empty()) check_can_be_written(options.json);
     nlohmann::json committed;
-    if (!options.check.empty()) committed = nlohmann::json::parse(read_file(options.check));
+    if (!options.check.empty()) {
+        committed = nlohmann::json::parse(read_file(options.check), nullptr, false);
+        if (!committed.is_object() || !committed.contains("rows"))
+            throw std::runtime_error(fmt::format("{} is no result file of ladder count", options.check));
+    }
     nlohmann::json results = new_results();
     Table table = counts_table();
     for (const int head_dim : {64, 128})

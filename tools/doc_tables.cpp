@@ -38,7 +38,10 @@ const std::string timings_file = "docs/results/ladder.json", counts_file = "docs
 
 nlohmann::json results(const std::string& file, const Arguments& arguments) {
     const std::string path = arguments.project + "/" + file;
-    return fs::exists(path) ? nlohmann::json::parse(read_file(path)) : nlohmann::json();
+    if (!fs::exists(path)) return {};
+    nlohmann::json found = nlohmann::json::parse(read_file(path), nullptr, false);
+    if (found.is_discarded()) throw std::runtime_error(fmt::format("{} is no JSON", file));
+    return found;
 }
 
 std::string caption(const nlohmann::json& r, const std::string& what) {

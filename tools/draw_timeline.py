@@ -6,11 +6,10 @@
 A row is a warp; where several have one role, the first of them. What goes on without the warp, a copy or a product, is
 hatched in a row of its own.
 """
-import json
 import pathlib
 import sys
 
-from pictures.style import THEMES, plt, svg
+from pictures.style import THEMES, drawn, plt, svg
 from pictures.recorded import COLORS
 
 KINDS = {"load": COLORS[0], "copy": COLORS[0], "store": COLORS[4], "wait": "#b8bec6", "barrier": "#7d8590",
@@ -80,9 +79,8 @@ def draw(trace):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    trace = json.loads(pathlib.Path(sys.argv[1]).read_text())
     with plt.rc_context(THEMES[""]):
-        pathlib.Path(sys.argv[2]).write_text(svg(draw(trace)))
+        pathlib.Path(sys.argv[2]).write_text(svg(drawn(sys.argv[1], draw, "./ladder timeline NN --trace FILE")))
     print(f"\nThe picture is in {sys.argv[2]}.")
 
 

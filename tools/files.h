@@ -14,10 +14,12 @@ std::string read_file(const std::string& path);
 std::string source_line(const std::string& place);
 
 /// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text
-/// already. Makes missing folders. Throws std::runtime_error, naming the file.
+/// already. Follows links to the file itself; a device or a pipe is written in place. Makes missing folders. Throws
+/// std::runtime_error, naming the file.
 void write_file(const std::string& path, std::string_view text);
 
-/// Throws std::runtime_error, as write_file() would, if it could not write this file. Changes nothing but missing folders.
+/// Throws std::runtime_error, as write_file() would, if it could not write this file; a device or a pipe it does not
+/// try. Changes nothing but missing folders.
 void check_can_be_written(const std::string& path);
 
 }  // namespace flashladder

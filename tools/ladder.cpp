@@ -11,6 +11,7 @@
 #include "count.h"
 #include "diff.h"
 #include "docs.h"
+#include "harness/whole_number.h"
 #include "profile.h"
 #include "run.h"
 #include "timeline.h"
@@ -20,7 +21,8 @@ namespace {
 /// --seed, else LADDER_SEED, else a fresh one.
 std::uint64_t chosen_seed(const std::optional<std::uint64_t>& given) {
     if (given) return *given;
-    if (const char* text = std::getenv("LADDER_SEED")) return std::stoull(text);
+    constexpr const char* name = "LADDER_SEED";
+    if (const char* text = std::getenv(name); text && *text) return flashladder::whole_number(name, text);
     return std::random_device()() % 1000000;
 }
 
@@ -66,7 +68,7 @@ int main(int argc, char** argv) {
         "what a rung asks of memory and arithmetic, by kernel, tensor and source line; what that costs by a model");
     profile_verb->add_option("chapter", chapter, "01, or 01-minimal-flash")->required();
     AttentionShape shape;
-    int kv_heads = 0, n_k = 0;
+    std::optional<int> kv_heads, n_k;
     shape.n_q = 256;
     const auto add_shape = [&](CLI::App* verb) {
         verb->add_option("--batch", shape.batch, "B")->capture_default_str();
@@ -134,8 +136,8 @@ int main(int argc, char** argv) {
         if (*solve_verb) return solve_chapter(find_chapter(chapter));
         if (*reset_verb) return reset_chapter(find_chapter(chapter));
         if (*diff_verb) return show_diff(find_chapter(chapter));
-        shape.kv_heads = kv_heads > 0 ? kv_heads : shape.heads;
-        shape.n_k = n_k > 0 ? n_k : shape.n_q;
+        shape.kv_heads = kv_heads.value_or(shape.heads);
+        shape.n_k = n_k.value_or(shape.n_q);
         if (*launch_verb) return launch_rung(find_chapter(chapter), shape, run.seed);
         if (*profile_verb) {
             profile.seed = run.seed;

@@ -9,12 +9,11 @@ of each the second is profiled: it finds L2 as another launch leaves it.
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 
 from block_orders import random_inputs
-from compare_torch import CUDNN, Library, peer_run, shape, stage_run
+from compare_torch import CUDNN, LIBRARY, open_library, peer_run, shape, stage_run
 from ncu import PIPES, busy, commit, output_of, profiler_version, second_launches
 from template_tables import today
 
@@ -53,12 +52,13 @@ def profiled(library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--launch", action="store_true", help="only launch: what the profiler looks at")
     arguments = parser.parse_args()
+    library = open_library(arguments.library)
     if arguments.launch:
-        return launch(Library(os.path.abspath(arguments.library)))
+        return launch(library)
     import torch
     rows = profiled(arguments.library)
     card = torch.cuda.get_device_properties(0)

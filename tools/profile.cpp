@@ -187,13 +187,15 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     row["costs"] = print_costs(card, problem.shape, row.at("counts"),
                                options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")));
 
-    const fs::path passing = fs::temp_directory_path() / fmt::format("ladder-profile-{}.json", getpid());
-    const fs::path file = options.json.empty() ? passing : fs::path(options.json);
+    // Not in options.json, which need not be a file that can be read.
+    const fs::path file = fs::temp_directory_path() / fmt::format("ladder-profile-{}.json", getpid());
     write_file(file.string(), results.dump(1) + "\n");
     run_python_tool("ncu.py", {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
-    if (!options.roofline.empty()) run_python_tool("roofline.py", {file.string(), options.roofline});
-    if (options.json.empty()) fs::remove(file);
-    return 0;
+    const int drawn = options.roofline.empty() ? 0 : run_python_tool("roofline.py", {file.string(), options.roofline});
+    const std::string text = read_file(file.string());  // what the profiler counted is in there now
+    fs::remove(file);
+    if (!options.json.empty()) write_file(options.json, text);
+    return drawn;
 }
 
 }  // namespace flashladder

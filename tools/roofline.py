@@ -6,11 +6,10 @@
 The roofs are the card's of the cost model. A rung is on two of them: by its distinct bytes under that of device memory,
 by its sectors under that of L2; as high as the model lets it, and, where the profiler has timed it, as high as it was.
 """
-import json
 import pathlib
 import sys
 
-from pictures.style import THEMES, plt, svg
+from pictures.style import THEMES, drawn, plt, svg
 
 
 def points(row):
@@ -53,9 +52,9 @@ def draw(row):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    row = json.loads(pathlib.Path(sys.argv[1]).read_text())["rows"][0]
     with plt.rc_context(THEMES[""]):
-        pathlib.Path(sys.argv[2]).write_text(svg(draw(row)))
+        pathlib.Path(sys.argv[2]).write_text(
+            svg(drawn(sys.argv[1], lambda file: draw(file["rows"][0]), "./ladder profile NN --json FILE")))
     print(f"\nThe roofline is in {sys.argv[2]}.")
 
 

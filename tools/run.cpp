@@ -93,7 +93,7 @@ struct TimedProblem {
     }
 };
 
-/// 16384 tokens and a model width of 2048, as the papers and CURRICULUM's floors have it.
+/// 16384 tokens and a model width of 2048, as the papers have it.
 AttentionShape timed_shape(int head_dim, int n) {
     AttentionShape s;
     s.batch = 16384 / n;
@@ -195,26 +195,37 @@ void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_belo
 }  // namespace
 
 int run_ladder(const RunOptions& options) {
+    if (!options.json.empty()) check_can_be_written(options.json);
     nlohmann::json results = new_results();
+    const auto write = [&] {
+        if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
+    };
 #ifndef FLASHLADDER_GPU
     emulator::reseed(options.seed);
 #endif
     fmt::print("Every rung against the reference (double precision), on {}, seed {}.\n\n",
                results["gpu"].get<std::string>(), options.seed);
-    const int status = check_all(options, results);
+    int status = 1;
+    try {
+        status = check_all(options, results);
 #ifdef FLASHLADDER_GPU
-    if (options.timing && status == 0) time_all(results);
+        if (options.timing && status == 0) time_all(results);
 #else
-    print_counted_work(results);
-    fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
+        print_counted_work(results);
+        fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
 #endif
-    if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
+    } catch (...) {
+        write();  // what there is by now has taken minutes
+        throw;
+    }
+    write();
     return status;
 }
 
 int launch_rung(const Chapter& chapter, AttentionShape shape, std::uint64_t seed) {
     const Stage& stage = find_stage(chapter.name);
     shape.dtype = dtype_of(stage);
+    if (const std::string why = why_unsupported(stage.supports, shape); !why.empty()) throw std::invalid_argument(why);
 #ifndef FLASHLADDER_GPU
     emulator::reseed(seed);
 #endif

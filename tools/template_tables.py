@@ -14,7 +14,6 @@ import dataclasses
 import datetime
 import json
 import math
-import os
 import pathlib
 import re
 import struct
@@ -23,7 +22,8 @@ import sys
 import tempfile
 
 import tune
-from compare_torch import ALLOWED_ERROR, Library, card_state, clocks_of, shape, stage_run, start_card_query
+from compare_torch import (ALLOWED_ERROR, LIBRARY, card_state, clocks_of, open_library, shape, stage_run,
+                           start_card_query)
 from ncu import ROOT, add_metrics, commit, output_of, second_launches
 
 # ---- what is measured
@@ -254,7 +254,6 @@ def sizes(library, nvcc):
         files.append(row)
         print(f"{file:50} {row['lines']:4} lines", f"{row['bytes']} bytes" if begin else "", flush=True)
     version = re.search(r"V([\d.]+)", output_of([nvcc, "--version"]))
-    library = pathlib.Path(library)
     return {"files": files, "library_bytes": library.stat().st_size if library.exists() else None,
             "nvcc": version[1] if version else "unknown", "architecture": "sm_90a", "commit": commit(), "date": today()}
 
@@ -265,16 +264,16 @@ def today():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--sizes", action="store_true", help="count lines and bytes; needs no GPU")
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--launch", action="store_true", help="only launch: what the profiler looks at")
     arguments = parser.parse_args()
-    path = os.path.abspath(arguments.library)
+    path = arguments.library.resolve()
     if arguments.launch:
-        return launch_for_profiler(Library(path))
-    result = {"sizes": sizes(path, arguments.nvcc)} if arguments.sizes else measured(Library(path), path)
+        return launch_for_profiler(open_library(path))
+    result = {"sizes": sizes(path, arguments.nvcc)} if arguments.sizes else measured(open_library(path), path)
     if arguments.json:
         before = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
         arguments.json.write_text(json.dumps(before | result, indent=1) + "\n")

@@ -132,13 +132,17 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
         fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
         return 0;
     }
+    const std::string trace = chrome_trace(timeline).dump() + "\n";
+    if (!options.trace.empty()) {
+        write_file(options.trace, trace);
+        fmt::print("\nThe trace is in {}: open it at https://ui.perfetto.dev\n", options.trace);
+    }
+    if (options.svg.empty()) return 0;
     const fs::path passing = fs::temp_directory_path() / fmt::format("ladder-timeline-{}.json", getpid());
-    const fs::path file = options.trace.empty() ? passing : fs::path(options.trace);
-    write_file(file.string(), chrome_trace(timeline).dump() + "\n");
-    if (!options.trace.empty()) fmt::print("\nThe trace is in {}: open it at https://ui.perfetto.dev\n", options.trace);
-    if (!options.svg.empty()) run_python_tool("draw_timeline.py", {file.string(), options.svg});
-    if (options.trace.empty()) fs::remove(file);
-    return 0;
+    write_file(passing.string(), trace);
+    const int drawn = run_python_tool("draw_timeline.py", {passing.string(), options.svg});
+    fs::remove(passing);
+    return drawn;
 }
 
 }  // namespace flashladder

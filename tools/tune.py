@@ -13,13 +13,12 @@ import dataclasses
 import datetime
 import json
 import math
-import os
 import pathlib
 import re
 import statistics
 import sys
 
-from compare_torch import Library, card_state, clocks_of, shape, stage_run, start_card_query
+from compare_torch import LIBRARY, card_state, clocks_of, open_library, shape, stage_run, start_card_query
 from ncu import ROOT, commit, output_of
 
 STAGE = "14-lcsf"
@@ -174,7 +173,7 @@ def measured(library, known):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--json", type=pathlib.Path, help="the result file to write")
     parser.add_argument("--from", dest="source", type=pathlib.Path, nargs="+",
                         help="times nothing: takes these result files, one of each card")
@@ -185,7 +184,7 @@ def main():
     if arguments.source:
         results = [json.loads(source.read_text()) for source in arguments.source]
     else:
-        results = [measured(Library(os.path.abspath(arguments.library)), known)]
+        results = [measured(open_library(arguments.library), known)]
         if arguments.json:
             arguments.json.write_text(json.dumps(results[0], indent=1) + "\n")
     header = choices_header(results, known)

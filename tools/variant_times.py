@@ -10,14 +10,11 @@ import argparse
 import dataclasses
 import datetime
 import json
-import os
 import pathlib
 
 from block_orders import measure_times
-from compare_torch import Library, card_state, clocks_of, shape, start_card_query
+from compare_torch import LIBRARY, card_state, clocks_of, open_library, shape, start_card_query, torch
 from ncu import commit, output_of
-
-import torch
 
 VARIANTS = {"12-overlap": ["", "no overlap", "ping-pong", "intra", "no overlap, scores multiplied before",
                            "scores multiplied before"],
@@ -30,10 +27,10 @@ SHAPES = [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="build/gpu/lib/libflashladder.so")
+    parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
-    library = Library(os.path.abspath(arguments.library))
+    library = open_library(arguments.library)
     rows, cards = [], []
     for of in SHAPES:
         query = start_card_query()

@@ -124,7 +124,11 @@ const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
     return error_of([&] {
         FlashLadderForward p = *problem;
         const AttentionShape s = shape_of(p);
-        const DeviceBuffer scratch(stage_of(p).scratch_bytes(s));
+        const Stage& stage = stage_of(p);
+        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}};
+        for (const auto& [name, pointer] : tensors)
+            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        const DeviceBuffer scratch(stage.scratch_bytes(s));
         const OnDevice Q(p.Q, extent_bytes(s, s.heads, s.n_q, strides_of(p.Q_strides)));
         const OnDevice K(p.K, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.K_strides)));
         const OnDevice V(p.V, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.V_strides)));

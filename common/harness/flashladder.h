@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device. Their
- * strides count elements, to the next batch, head and row; all 0 means contiguous. A stage without "strides" takes
- * contiguous tensors alone, one with them multiples of 16 bytes. */
+/* A stage and its problem; problem.h says what the numbers mean. Tensors are device memory of the current device, each
+ * from a multiple of 16 bytes on. Their strides count elements, to the next batch, head and row; all 0 means
+ * contiguous. A stage without "strides" takes contiguous tensors alone, one with them multiples of 16 bytes. */
 typedef struct FlashLadderForward {
     const char* stage; /* "04-tensor-cores" */
     const char* dtype; /* "f32", "bf16" or "f16": of Q, K, V and O */
@@ -34,8 +34,9 @@ typedef struct FlashLadderForward {
 /* The stages and what they can do, as JSON that lives as long as the library: [{"stage": "04-tensor-cores",
  * "head_dims": [64, 128], "dtypes": ["bf16", "f16"], "causal": true, "lse": true, "grouped_query": true,
  * "strides": false, "compute_capability": 0, "max_batch_heads": 0, "max_n_k": 0, "variants": [{"variant": "split-K",
- * "head_dims": [64, 128]}, ...]}, ...]; a maximum of 0 is none. compute_capability is what the GPU must have, 90 for
- * 9.0. A variant is a stage too, by the name "04-tensor-cores/split-K"; variants take bf16, and some are not causal. */
+ * "head_dims": [64, 128]}, ...]}, ...]; a maximum of 0 is none, but batch and heads are at most 65535 each.
+ * compute_capability is what the GPU must have, 90 for 9.0. A variant is a stage too, by the name
+ * "04-tensor-cores/split-K"; variants take bf16, and some are not causal. */
 const char* flashladder_stages(const char** json);
 
 /* How much scratch a problem needs, in bytes. Of the pointers only `lse` is looked at, and whether it is null; of the

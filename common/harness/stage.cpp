@@ -77,12 +77,12 @@ struct Tensor {
         const auto all = [&] {
             return fmt::format("strides {}, {}, {} of batch, head, row", strides.batch, strides.head, strides.row);
         };
-        if (!supports.strides && strides == without_gaps()) return "";
-        if (!supports.strides)
+        if (!supports.strides && strides != without_gaps())
             return fmt::format("{} is not contiguous ({}): strides are supported from 08-bulk-tensor-copies on", name,
                                all());
         if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
             return fmt::format("{} is at {}, which is not aligned to {} bytes", name, pointer, alignment);
+        if (!supports.strides) return "";
         for (const auto& [what, stride] :
              {std::pair("batch", strides.batch), {"head", strides.head}, {"row", strides.row}}) {
             if (stride < 0) return fmt::format("{} has a negative {} stride, {}", name, what, stride);
@@ -140,6 +140,12 @@ std::string why_unsupported(const Support& supports, const AttentionShape& shape
     const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
     if (batch_heads > most)
         return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
+    // Most rungs launch a grid of (tiles, heads, batch), of which CUDA allows no more in y and z. For all, as none is
+    // about problems with more.
+    constexpr int max_grid_yz = 65535;
+    for (const auto& [name, value] : {std::pair("batch", shape.batch), {"heads", shape.heads}})
+        if (value > max_grid_yz)
+            return refuse(fmt::format("{} is {}, but at most {} are supported", name, value, max_grid_yz));
     if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
         return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
     return "";

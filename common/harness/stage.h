@@ -23,7 +23,7 @@ struct Support {
     bool strides = false;  // any multiples of 16 bytes; else contiguous tensors alone
     bool positive_scale = false;  // and no other; else any finite one
     int compute_capability = 0;  // of the GPU, at least: 90 for sm_90. 0: any. The emulator can do all
-    int max_batch_heads = 0;  // 0: any number
+    int max_batch_heads = 0;  // 0: any number, with at most 65535 of either
     int max_n_k = 0;          // 0: any number
 
     /// For a variant, which need not do it all: only bf16, and not causal.

@@ -27,7 +27,8 @@ def library(backend):
 def stages():
     """What each stage can do, lowest first: [{"stage": "04-tensor-cores", "head_dims": [64, 128], "dtypes": ["bf16",
     "f16"], "causal": True, "lse": True, "grouped_query": True, "strides": False, "compute_capability": 80,
-    "max_batch_heads": 0, "max_n_k": 0, "variants": [...]}, ...]. A maximum of 0 is none."""
+    "max_batch_heads": 0, "max_n_k": 0, "variants": [...]}, ...]. A maximum of 0 is none, but batch and
+    heads are at most 65535 each."""
     return json.loads(library("cpu").stages)
 
 

@@ -1,6 +1,8 @@
 """How pictures look, on a light and on a dark page. Any matplotlib will do; plots.py, whose bytes are committed, is
 stricter."""
 import io
+import json
+import pathlib
 import re
 import sys
 
@@ -36,3 +38,19 @@ def svg(figure):
     text = re.sub(r"\n +", "\n", out.getvalue())
     text = re.sub(r'<g id="[^"]*"', "<g", text)  # of groups that nothing refers to
     return re.sub(r' (d|x|y|transform)="[^"]*"', lambda numbers: re.sub(r"(\.\d\d)\d+", r"\1", numbers[0]), text)
+
+
+def drawn(path, draw, writer):
+    """The figure that draw() makes of a JSON file. SystemExit, with a sentence, if it is none that `writer` writes."""
+    try:
+        file = json.loads(pathlib.Path(path).read_text())
+        if isinstance(file, dict):
+            return draw(file)
+        why = ""
+    except OSError as error:
+        sys.exit(f"{path} cannot be read: {error.strerror}")
+    except ValueError:
+        why = ": it is no JSON"
+    except LookupError as error:
+        why = f": it has no {error}" if isinstance(error, KeyError) else ""
+    sys.exit(f"{path} is no file that `{writer}` writes{why}")
