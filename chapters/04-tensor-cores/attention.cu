@@ -211,14 +211,14 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     __syncwarp();  // if the loop did not run, others may still be reading Q_i
 #pragma unroll
     for (int r = 0; r < tiles * 2; ++r) {
-        const float l_row = row_sum(l[r]), inverse = l_row > 0 ? 1 / l_row : 0;
+        const float l_row = row_sum(l[r]), inverse = l_row == 0 ? 0 : 1 / l_row;
         const int row = r * 8 + g;
 #pragma unroll
         for (int x = 0; x < d / n; ++x) {
             auto* O_pair = reinterpret_cast<std::uint32_t*>(O_smem + row * d + x * n + 2 * t);
             *O_pair = pack<Element>(inverse * O_reg[r / 2][x][r % 2 * 2], inverse * O_reg[r / 2][x][r % 2 * 2 + 1]);
         }
-        if (lse && t == 0 && i + row < N_q) lse[head * N_q + i + row] = l_row > 0 ? m[r] + logf(l_row) : -INFINITY;
+        if (lse && t == 0 && i + row < N_q) lse[head * N_q + i + row] = l_row == 0 ? -INFINITY : m[r] + logf(l_row);
     }
     __syncwarp();  // a row that a lane stores was written by others
     store_tile<d>(O, O_smem, i, B_r, N_q);
