@@ -160,9 +160,9 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
             in.Q.at(row * width + width / 2) = std::numeric_limits<float>::quiet_NaN();
             const Outputs out = run(stage_under_test(), in, supports.lse);
             for (std::size_t x = 0; x < out.O.size(); ++x)
-                if (std::isnan(out.O[x]) != (x / width == row)) FAIL_CHECK("O: row ", x / width, ", d ", d);
+                CHECK_MESSAGE(std::isnan(out.O[x]) == (x / width == row), "O: row ", x / width, ", d ", d);
             for (std::size_t i = 0; i < out.lse.size(); ++i)
-                if (std::isnan(out.lse[i]) != (i == row)) FAIL_CHECK("LSE: row ", i, ", d ", d);
+                CHECK_MESSAGE(std::isnan(out.lse[i]) == (i == row), "LSE: row ", i, ", d ", d);
         }
 }
 
