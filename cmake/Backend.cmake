@@ -1,16 +1,19 @@
 # How kernels (.cu files) are compiled on either backend.
 #
 #   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
-#                                                  checks. UNFINISHED code may leave variables and functions unused;
-#                                                  the C++ compiler optimises it less.
-#       or RED                                     the same for what its test has to catch: not optimised at all
+#                                                  checks. UNFINISHED code may leave variables and functions unused
+#       or QUICK [WITH_VARIANTS]                   the same, as soon as the compiler can: not optimised, and without the
+#                                                  variants made by with_bf16_types_of (harness/launch_forward.h)
 #       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
-#                                                  as much unused, and is optimised as a solution is.
+#                                                  as much unused
 
 include(Architectures)
 
+# A compiler that is newer than ours warns of more, and that stops nobody but us: .ci/run sets this.
+option(FLASHLADDER_WERROR "Warnings are errors" OFF)
+
 add_library(flashladder_options INTERFACE)
-set(host_warnings -Wall -Wextra -Werror)
+set(host_warnings -Wall -Wextra $<$<BOOL:${FLASHLADDER_WERROR}>:-Werror>)
 # Reports name files from the project's folder on, whichever folder is built in.
 target_compile_options(flashladder_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=;-ffile-prefix-map=${CMAKE_BINARY_DIR}=.>")
@@ -23,15 +26,11 @@ target_compile_options(unused_options INTERFACE
 add_library(beside_solution_options INTERFACE)
 target_link_libraries(beside_solution_options INTERFACE unused_options)
 target_compile_options(beside_solution_options INTERFACE "SHELL:-include ${CMAKE_SOURCE_DIR}/common/harness/mine.h")
-# Unfinished code is compiled often, and nothing of it is timed or counted: -O1 takes a third of the time of -O3. What has
-# to fail runs only until it does, but is compiled by the hundred: -O0 takes half of that again.
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
 target_link_libraries(unfinished_options INTERFACE unused_options)
 add_library(quick_options INTERFACE)
-target_compile_options(quick_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-add_library(red_options INTERFACE)
-target_compile_options(red_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+target_compile_options(quick_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
@@ -46,7 +45,8 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   target_compile_definitions(flashladder_options INTERFACE FLASHLADDER_GPU)
   target_compile_options(flashladder_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xptxas=--warning-as-error;-lineinfo;-Xcompiler=-Wall>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo;-Xcompiler=-Wall>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${FLASHLADDER_WERROR}>>:--Werror=all-warnings;-Xptxas=--warning-as-error>"
     $<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all>)  # a tenth of the size, where a program has to travel
   # A program built here starts on another machine: no library of this one is needed, nor libcuda before it is used.
   target_link_options(flashladder_options INTERFACE -static-libstdc++ -static-libgcc)
@@ -55,11 +55,14 @@ else()
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
   # The counter in front of a division (common/emulator/count_divisions.h) uses the stack. On a GPU expf sets no errno, so
   # it may be moved out of loops; and kernels look at floats as float4, which nvcc allows. Nor does nvcc warn of what a
-  # host compiler finds suspicious in kernels. -g1: reports need lines and no more.
-  target_compile_options(kernel_options INTERFACE -g1 -fsanitize=thread -fno-tree-vectorize -mno-red-zone -fno-math-errno
+  # host compiler finds suspicious in kernels. -g1: reports need lines and no more. -O1: what -O3 takes three times as long
+  # to compile runs no faster, for the hooks take the time.
+  target_compile_options(kernel_options INTERFACE -O1 -g1 -fsanitize=thread -fno-tree-vectorize -mno-red-zone -fno-math-errno
     -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(kernel_options INTERFACE -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
+    # No hook sees a struct that is loaded to be passed by value, so functions have to be inlined as -O3 does it.
+    target_compile_options(kernel_options INTERFACE -finline-functions -finline-small-functions -findirect-inlining
+      -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()
     target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as
       "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1")
@@ -76,12 +79,15 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
 endif()
 
 function(add_kernels target file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;RED;BESIDE_SOLUTION" "" "")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;QUICK;WITH_VARIANTS;BESIDE_SOLUTION" "" "")
   add_library(${target} OBJECT ${file})
   target_link_libraries(${target} PRIVATE harness kernel_options
-                        $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_RED}>>:unfinished_options>
-                        $<$<BOOL:${arg_UNFINISHED}>:quick_options> $<$<BOOL:${arg_RED}>:red_options>
+                        $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_QUICK}>>:unfinished_options>
+                        $<$<BOOL:${arg_QUICK}>:quick_options>
                         $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
+  if(arg_QUICK AND NOT arg_WITH_VARIANTS)
+    target_compile_definitions(${target} PRIVATE FLASHLADDER_NO_VARIANTS)
+  endif()
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})

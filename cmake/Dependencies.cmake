@@ -67,3 +67,11 @@ if(FLASHLADDER_BACKEND STREQUAL "cpu")
       f48b48390380cfb94a629872346e3a81370dc498896f16019ade727ab72eb1ec)
   endblock()
 endif()
+
+# fmt is compiled once on the cpu backend, where it would be most of what the compiler has to do. A program for a GPU may
+# start on another machine, and takes fmt along.
+if(FLASHLADDER_BACKEND STREQUAL "cpu")
+  add_library(text_formatting ALIAS fmt::fmt)
+else()
+  add_library(text_formatting ALIAS fmt::fmt-header-only)
+endif()

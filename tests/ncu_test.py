@@ -26,12 +26,12 @@ class Beside(unittest.TestCase):
         self.assertEqual(self.printed_without("", None), "\nNot beside the profiler's counts: no NVIDIA GPU here.\n")
         self.assertEqual(self.printed_without("GPU 0: a card", None),
                          "\nNot beside the profiler's counts: no ncu (Nsight Compute) in PATH.\n")
-        self.assertIn("no /nowhere/bin/ladder yet: ./ladder --backend gpu", self.printed_without("GPU 0: a card", "ncu"))
+        self.assertIn("no /nowhere/bin/stages yet: ./ladder --backend gpu", self.printed_without("GPU 0: a card", "ncu"))
 
     def test_the_launch_is_that_of_the_row(self):
         shape = {"batch": 1, "heads": 4, "kv_heads": 2, "n_q": 8, "n_k": 9, "head_dim": 64, "causal": True}
         self.assertEqual(ncu.launch_command({"stage": "14-lcsf", "shape": shape}),
-                         ["ladder", "launch", "14-lcsf", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--n", "8",
+                         ["stages", "launch", "14-lcsf", "--batch", "1", "--heads", "4", "--kv-heads", "2", "--n", "8",
                           "--n-k", "9", "--d", "64", "--causal"])
 
     def test_what_a_card_does_not_tell_is_left_out(self):

@@ -1,7 +1,6 @@
-// The verbs for a learner: which chapters there are, testing one, hints, solutions, starting anew.
+// The verbs for a learner: which chapters there are, hints, solutions, starting anew.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,23 +21,14 @@ std::vector<Chapter> chapters();
 /// The chapter that "1", "01" or "01-minimal-flash" names. Throws std::invalid_argument, naming what there is.
 Chapter find_chapter(const std::string& name);
 
-struct TestOptions {
-    bool solution = false;
-    std::uint64_t seed = 1;
-    int seeds = 1;
-    bool verbose = false;
-};
+/// Throws std::invalid_argument, saying what makes it, if the learner's file is missing.
+void check_is_there(const Chapter& chapter);
 
 // Each returns the exit status of the program.
 int list_chapters();
-int test_chapter(const Chapter& chapter, const TestOptions& options);
 int show_hint(const std::string& exercise);  // "1.2"
 int solve_chapter(const Chapter& chapter);   // the solution becomes the learner's file
 int reset_chapter(const Chapter& chapter);   // the starter becomes the learner's file
-
-/// Builds this program with the learner's kernel beside the solutions and runs it with these arguments. Returns its exit
-/// status; 1 if the kernel does not compile.
-int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arguments);
 
 /// The starter of a chapter, as it should be committed.
 std::string starter_of(const Chapter& chapter);

@@ -25,7 +25,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14"]
-WORKLOADS = {f"rung {rung}": ["ladder", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
+WORKLOADS = {f"rung {rung}": ["stages", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
 WORKLOADS["tutorials"] = ["emulator-tutorials", "--test-case=tutorial: the same bits*"]
 
 # Ours: Nsight Compute's metrics, which are added up.
@@ -206,8 +206,8 @@ def why_not_beside(build):
         return "no NVIDIA GPU here"
     if not shutil.which("ncu"):
         return "no ncu (Nsight Compute) in PATH"
-    if not (build / "bin/ladder").exists():
-        return f"no {build / 'bin/ladder'} yet: ./ladder --backend gpu list builds it"
+    if not (build / "bin/stages").exists():
+        return f"no {build / 'bin/stages'} yet: ./ladder --backend gpu launch 00 builds it"
     return None
 
 
@@ -215,7 +215,7 @@ def launch_command(row):
     """`ladder launch` of what a row of a result file has counted."""
     shape = row["shape"]
     sizes = {"batch": "batch", "heads": "heads", "kv-heads": "kv_heads", "n": "n_q", "n-k": "n_k", "d": "head_dim"}
-    return (["ladder", "launch", row["stage"]] + [part for option, key in sizes.items()
+    return (["stages", "launch", row["stage"]] + [part for option, key in sizes.items()
                                                   for part in (f"--{option}", str(shape[key]))] +
             (["--causal"] if shape["causal"] else []))
 
@@ -273,7 +273,7 @@ def main():
     parser.add_argument("how", choices=["profile", "count", "beside"])
     parser.add_argument("result", type=pathlib.Path)
     parser.add_argument("--operands", action="store_true", help="of the kernels of tests/ptx/operands.cu")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/gpu", help="where bin/ladder for the GPU is")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/gpu", help="where bin/stages for the GPU is")
     arguments = parser.parse_args()
     if arguments.how == "beside":
         return beside(arguments.result, arguments.build)

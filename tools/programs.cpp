@@ -1,7 +1,9 @@
 #include "programs.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -50,6 +52,28 @@ bool build_target(const std::string& target, const std::string& file) {
         if (!noise || line.find("error") != std::string::npos) fmt::print("{}\n", line);
     }
     return false;
+}
+
+BackgroundBuild::BackgroundBuild(const std::string& target) : process_(fork()) {
+    if (process_ != 0) return;
+    // ninja itself, not by way of cmake: it ends its compilers when it is told to end
+    for (const auto& [stream, mode] : {std::pair(stdin, "r"), {stdout, "w"}, {stderr, "w"}})
+        if (!std::freopen("/dev/null", mode, stream)) _exit(1);
+    execlp("ninja", "ninja", "-C", build_folder().c_str(), target.c_str(), nullptr);
+    _exit(127);
+}
+
+BackgroundBuild::~BackgroundBuild() {
+    if (process_ <= 0) return;
+    kill(process_, SIGTERM);
+    wait();
+}
+
+bool BackgroundBuild::wait() const {
+    int status = 1;
+    if (process_ > 0) waitpid(process_, &status, 0);
+    process_ = 0;
+    return status == 0;
 }
 
 std::string first_line_of(const std::string& command) {

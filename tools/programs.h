@@ -23,6 +23,20 @@ int run_logged(const std::string& command, const std::filesystem::path& log);
 /// does not compile.
 bool build_target(const std::string& target, const std::string& file);
 
+/// Builds a target while other things are done.
+class BackgroundBuild {
+public:
+    explicit BackgroundBuild(const std::string& target);
+    BackgroundBuild(const BackgroundBuild&) = delete;
+    ~BackgroundBuild();  // stops it, if it still goes on
+
+    /// Whether it has been built; build_target() says why not.
+    bool wait() const;
+
+private:
+    mutable int process_;  // 0: has ended
+};
+
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);
 

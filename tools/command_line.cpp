@@ -1,0 +1,131 @@
+#include "command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <random>
+
+#include "harness/whole_number.h"
+
+namespace flashladder {
+namespace {
+
+std::uint64_t chosen_seed(const std::optional<std::uint64_t>& given) {
+    if (given) return *given;
+    constexpr const char* name = "LADDER_SEED";
+    if (const char* text = std::getenv(name); text && *text) return whole_number(name, text);
+    return std::random_device()() % 1000000;
+}
+
+}  // namespace
+
+CommandLine parse(int argc, char** argv) {
+    CLI::App app("FlashLadder: from a 100-line flash attention kernel to the fastest, rung by rung.");
+    app.name("./ladder");
+    app.require_subcommand(0, 1);
+    CommandLine line;
+    std::optional<std::uint64_t> seed;
+    bool no_timing = false;
+
+    const auto add_seed = [&](CLI::App* verb) {
+        verb->add_option("--seed", seed, "of the random inputs and of the emulator's order");
+    };
+    const auto add_chapter = [&](CLI::App* verb) {
+        verb->add_option("chapter", line.chapter, "01, or 01-minimal-flash")->required();
+    };
+    auto* run =
+        app.add_subcommand("run", "check every rung against the reference and, on a GPU, time it (the default)");
+    add_seed(run);
+    run->add_option("--json", line.run.json, "write the results to this file");
+    run->add_flag("--no-timing", no_timing, "check only");
+    app.add_subcommand("list", "the rungs, and how far you are");
+    auto* test =
+        app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
+    add_chapter(test);
+    test->add_flag("--solution", line.test.solution, "test the finished rung instead of yours");
+    add_seed(test);
+    test->add_option("--seeds", line.test.seeds, "repeat with so many seeds")->check(CLI::PositiveNumber);
+    test->add_flag("--verbose", line.test.verbose, "show the test program's whole output");
+    auto* hint = app.add_subcommand("hint", "a hint for an exercise (./ladder hint 1.2)");
+    hint->add_option("exercise", line.exercise, "1.2")->required();
+    add_chapter(app.add_subcommand("solve", "put the solution into your chapter; your version is kept"));
+    add_chapter(app.add_subcommand("reset", "put the starter into your chapter; your version is kept"));
+    add_chapter(app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)"));
+    auto* profile = app.add_subcommand(
+        "profile",
+        "what a rung asks of memory and arithmetic, by kernel, tensor and source line; what that costs by a model");
+    add_chapter(profile);
+    std::optional<int> kv_heads, n_k;
+    line.shape.n_q = 256;
+    const auto add_shape = [&](CLI::App* verb) {
+        verb->add_option("--batch", line.shape.batch, "B")->capture_default_str();
+        verb->add_option("--heads", line.shape.heads, "H")->capture_default_str();
+        verb->add_option("--kv-heads", kv_heads, "fewer than heads: grouped queries");
+        verb->add_option("--n", line.shape.n_q, "N, the number of queries")->capture_default_str();
+        verb->add_option("--n-k", n_k, "the number of keys, if it is another");
+        verb->add_option("--d", line.shape.head_dim, "the head dimension")->capture_default_str();
+        verb->add_flag("--causal", line.shape.causal, "queries see only the keys before them");
+    };
+    add_shape(profile);
+    profile->add_flag("--lse", line.profile.lse, "ask for LSE too");
+    profile->add_option("--shared", line.profile.shared_bytes,
+                        "bytes of shared memory that a block of the virtual GPU may have");
+    profile->add_option("--lines", line.profile.lines, "so many source lines")->capture_default_str();
+    profile->add_option("--card", line.profile.card, "that the model is of")->capture_default_str();
+    profile
+        ->add_option("--copies", line.profile.copies,
+                     "for the model: so many such problems; without it, as fill the card")
+        ->check(CLI::PositiveNumber);
+    profile->add_option("--roofline", line.profile.roofline, "draw the roofline, and where this is under it, as SVG");
+    profile->add_option("--json", line.profile.json, "write the counts and costs to this file");
+    add_seed(profile);
+    auto* timeline = app.add_subcommand(
+        "timeline", "who does what when in one block of a rung: its order on the emulator, nanoseconds on a GPU");
+    add_chapter(timeline);
+    add_shape(timeline);
+    timeline->add_option("--block", line.timeline.block, "of the grid, x fastest")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    timeline->add_option("--trace", line.timeline.trace, "write it to this file, which Chrome and Perfetto open");
+    timeline->add_option("--svg", line.timeline.svg, "draw it");
+    add_seed(timeline);
+    auto* launch =
+        app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
+    add_chapter(launch);
+    add_shape(launch);
+    add_seed(launch);
+    auto* bench = app.add_subcommand(
+        "bench", "time rungs beside each other (./ladder bench 11 13 --d 128); without a GPU, their counted work");
+    bench->add_option("rungs", line.bench.rungs, "01, or 01-minimal-flash; without any: all");
+    bench->add_option("--d", line.bench.head_dim, "the head dimension; without it 64 and 128");
+    bench->add_option("--n", line.bench.n, "N, of queries and keys; without it 1024 and 4096");
+    bench->add_flag("--causal", line.bench.causal, "causal alone; without it both");
+    bench->add_option("--heads", line.bench.heads, "H; without it 2048 / d");
+    bench->add_option("--kv-heads", line.bench.kv_heads, "fewer than heads: grouped queries");
+    bench->add_option("--batch", line.bench.batch, "B; without it 16384 / N");
+    bench->add_option("--dtype", line.bench.dtype, "f32, bf16 or f16; without it each rung's own");
+    bench->add_option("--json", line.bench.json, "write the results to this file");
+    bench->add_flag("--mine", line.bench.mine, "your chapter beside the solution, of one rung");
+    add_seed(bench);
+    auto* count = app.add_subcommand("count", "the counted work of every rung, for docs/results/counts.json");
+    count->add_option("--json", line.json, "write the counts to this file");
+    count->add_option("--check", line.check_json, "fail if this file is not what is counted now");
+    auto* docs = app.add_subcommand("docs", "make the tables in README and lessons anew from docs/results");
+    docs->add_flag("--check", line.check, "change nothing; fail if a table or a starter is stale");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        line.exit_status = app.exit(error);
+        return line;
+    }
+    if (const auto verbs = app.get_subcommands(); !verbs.empty()) line.verb = verbs.front()->get_name();
+    line.shape.kv_heads = kv_heads.value_or(line.shape.heads);
+    line.shape.n_k = n_k.value_or(line.shape.n_q);
+    line.profile.shape = line.timeline.shape = line.shape;
+    line.run.timing = !no_timing;
+    line.seed = chosen_seed(seed);
+    line.run.seed = line.test.seed = line.bench.seed = line.profile.seed = line.timeline.seed = line.seed;
+    return line;
+}
+
+}  // namespace flashladder
