@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/inputs.h"
@@ -21,7 +22,7 @@ namespace flashladder {
 const Stage& stage_under_test();
 
 /// Its variant of this name.
-const Stage& variant(const std::string& name);
+const Stage& variant(std::string_view name);
 
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);

@@ -72,7 +72,7 @@ const std::vector<Card>& cards() {
     return all;
 }
 
-const Card& find_card(const std::string& name) {
+const Card& find_card(std::string_view name) {
     std::string names;
     for (const Card& card : cards()) {
         if (card.name == name) return card;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "problem.h"
@@ -28,7 +29,7 @@ struct Card {
 };
 const std::vector<Card>& cards();
 /// Throws std::invalid_argument, with the names that there are.
-const Card& find_card(const std::string& name);
+const Card& find_card(std::string_view name);
 
 /// What one unit has to do, in clocks of the card.
 struct Cost {

@@ -182,11 +182,11 @@ void Stage::launch(const ForwardArgs& given) const {
 std::span<const Stage> stages() { return registry(false); }
 std::span<const Stage> variants() { return registry(true); }
 
-const Stage& find_stage(const std::string& name) {
+const Stage& find_stage(std::string_view name) {
     for (const auto all : {stages(), variants()})
         for (const Stage& stage : all)
             if (stage.name() == name) return stage;
-    throw std::invalid_argument(name + " is not in this program");
+    throw std::invalid_argument(std::string(name) + " is not in this program");
 }
 
 Registration::Registration(Stage stage) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "problem.h"
@@ -61,7 +62,7 @@ std::span<const Stage> stages();
 std::span<const Stage> variants();
 
 /// The registered stage or variant of this name. Throws std::invalid_argument if there is none.
-const Stage& find_stage(const std::string& name);
+const Stage& find_stage(std::string_view name);
 
 struct Registration {
     Registration(Stage stage);
