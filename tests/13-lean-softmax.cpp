@@ -60,7 +60,7 @@ Expected expected(const Sizes& size, const AttentionShape& s, bool mixed = true,
 std::uint64_t products(const Sizes& size) { return std::uint64_t(size.d / 16 + size.B_c / 16); }
 /// Exponentials of a unit and a block, and those that raising m costs: one for each row and lane.
 std::uint64_t exponentials(const Sizes& size) { return std::uint64_t(unit * size.B_c); }
-constexpr std::uint64_t raise = unit * 4;
+constexpr std::uint64_t per_raise = unit * 4;
 
 #endif
 
@@ -76,11 +76,11 @@ TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhe
         CAPTURE(size.d);
 #ifndef FLASHLADDER_GPU
         const std::uint64_t steps = heads * consumers;
-        CHECK(work_of(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * raise));
+        CHECK(work_of(stage_under_test(), in).exponentials == steps * (blocks * exponentials(size) + raises * per_raise));
         // Also where scores are negative and the bound is not.
         for (const double flat : {0.0, -10.0}) {
             const Inputs once = inputs_with_scores(shape, [&](int) { return flat; }, test_seed());
-            CHECK(work_of(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + raise));
+            CHECK(work_of(stage_under_test(), once).exponentials == steps * (blocks * exponentials(size) + per_raise));
         }
 #endif
         CHECK(fault(stage_under_test(), in) == "");  // a GPU shows the number of raises in its time alone
@@ -363,9 +363,9 @@ TEST_CASE("counted: products and exponentials of every variant are what it compu
                 const auto work = work_of(stage, in);
                 INFO(stage.name(), ", d ", size.d, ", causal ", causal);
                 CHECK(work.matrix_instructions == blocks * products(size));
-                if (!lazy) CHECK(work.exponentials == blocks * (exponentials(size) + raise));
-                else if (causal) CHECK(work.exponentials < blocks * (exponentials(size) + raise));
-                else CHECK(work.exponentials == blocks * exponentials(size) + blocks / 3 * raise);  // first ones
+                if (!lazy) CHECK(work.exponentials == blocks * (exponentials(size) + per_raise));
+                else if (causal) CHECK(work.exponentials < blocks * (exponentials(size) + per_raise));
+                else CHECK(work.exponentials == blocks * exponentials(size) + blocks / 3 * per_raise);  // first ones
             }
         }
 }

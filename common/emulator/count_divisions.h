@@ -1,5 +1,5 @@
-// Counts the divisions of kernels. No hook is called for them, so each divss and divsd of the compiler's output becomes
-// a macro of the assembler: it adds one to a counter of its own and then divides.
+// Counts the divisions of kernels. No hook is called for them, so each division in the compiler's output (divss and
+// divsd, or fdiv) becomes a macro of the assembler: it adds one to a counter of its own and then divides.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +23,31 @@ struct DivisionSite {
 #define FLASHLADDER_HOOKS
 #endif
 
-#if defined(FLASHLADDER_HOOKS) && defined(__x86_64__)
-// Neither registers nor flags may change. "?" puts the counter into the group of the code that it belongs to, so that
-// the linker drops or keeps both. divss is divps behind a prefix; written so, the macro does not call itself.
+#ifdef FLASHLADDER_HOOKS
+// A DivisionSite at 771, for the instruction that ends at 772. "?" puts it into the group of the code that it belongs to,
+// so that the linker drops or keeps both.
 asm(R"(
-.macro count_division
+.macro division_site
 .pushsection flashladder_divisions, "aw?"
 .balign 8
 771: .quad 772f, 0
 .popsection
+.endm
+)");
+
+// Neither registers nor flags may change, nor what lies below the stack pointer where the compiler uses that.
+#if defined(__x86_64__)
+// divss is divps behind a prefix; written so, the macro does not call itself.
+asm(R"(
+.macro count_division
+division_site
+lea -128(%rsp), %rsp
 push %rax
 mov 771b + 8(%rip), %rax
 lea 1(%rax), %rax
 mov %rax, 771b + 8(%rip)
 pop %rax
+lea 128(%rsp), %rsp
 .endm
 .macro divss operands:vararg
 count_division
@@ -51,4 +62,30 @@ divps \operands
 772:
 .endm
 )");
+#elif defined(__aarch64__)
+// The macro must not call itself, so the instruction is put together from the numbers of its registers. Those of s0 to
+// d31 are known. Another fdiv, of vectors, would be several divisions: an error.
+asm(R"(
+.irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+.set .Lnumber_of_s\n, \n
+.set .Lnumber_of_d\n, \n + (1 << 22)
+.endr
+.macro fdiv d, n, m
+.ifndef .Lnumber_of_\d
+.error "a division that is not counted: fdiv \d, \n, \m"
+.endif
+division_site
+stp x16, x17, [sp, #-16]!
+adrp x16, 771b + 8
+ldr x17, [x16, #:lo12:771b + 8]
+add x17, x17, #1
+str x17, [x16, #:lo12:771b + 8]
+ldp x16, x17, [sp], #16
+.inst 0x1e201800 | .Lnumber_of_\d | (.Lnumber_of_\n & 31) << 5 | (.Lnumber_of_\m & 31) << 16
+772:
+.endm
+)");
+#else
+#error "how divisions are counted is known for x86-64 and arm64 alone"
+#endif
 #endif

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -29,8 +30,8 @@ namespace {
 
 namespace context = boost::context::detail;
 
-constexpr std::size_t stack_bytes = 96 * 1024;
-constexpr std::size_t page = 4096;
+const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));  // 4 KB, on arm64 up to 64
+const std::size_t stack_bytes = page + (92 * 1024 + page - 1) / page * page;  // with its guard page
 constexpr std::size_t cache_line = 64, stack_spread = 32 * 1024;
 constexpr std::size_t shared_window_bytes = 256 * 1024;
 constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide mistakes

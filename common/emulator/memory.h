@@ -35,7 +35,7 @@ struct Allocation {
 class DeviceMemory {
 public:
     static constexpr std::size_t granule = std::size_t(1) << 20;
-    static constexpr std::size_t reserved = std::size_t(1) << 40;
+    static constexpr std::size_t reserved = std::size_t(1) << 37;  // arm64 may have addresses of no more than 39 bits
 
     static DeviceMemory& instance();
 

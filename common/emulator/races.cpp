@@ -18,7 +18,7 @@ bool watching = false;
 namespace {
 
 constexpr std::size_t word = sizeof(std::uint32_t);
-constexpr std::uint64_t named_site = std::uint64_t(1) << 47;  // above: the number of a Site; below: a return address
+constexpr std::uint64_t first_pc = std::uint64_t(1) << 20;  // no code lies below: there it is the number of a Site
 
 /// Where an instruction with a name stands.
 struct Site {
@@ -42,13 +42,13 @@ const Actor& actor() { return acting ? *acting : current->order.actor; }
 std::uint64_t site_of(const Place& where, const char* instruction) {
     if (where.pc) return reinterpret_cast<std::uintptr_t>(where.pc);
     const auto [found, is_new] = numbers.try_emplace(
-        {where.line.file_name(), where.line.line(), where.line.column(), instruction}, named_site + sites.size());
+        {where.line.file_name(), where.line.line(), where.line.column(), instruction}, sites.size());
     if (is_new) sites.push_back({where, instruction});
     return found->second;
 }
 
 const Site* find_site(const Event& event) {
-    return event.site >= named_site ? &sites[event.site - named_site] : nullptr;
+    return event.site < first_pc ? &sites[event.site] : nullptr;
 }
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }

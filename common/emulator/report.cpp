@@ -1,7 +1,9 @@
 #include "report.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,11 +46,13 @@ std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>&
     Module module{addresses.front(), 0, {}};
     dl_iterate_phdr(match_module, &module);
     if (module.path.empty()) return result;
-    // /proc/self would be the child; the shell's parent is this process.
-    const std::string path = module.path == "/proc/self/exe" ? "/proc/$PPID/exe" : "'" + module.path + "'";
-    std::string command = fmt::format("addr2line -a -C -f -i -e {}", path);
+    // /proc/self/exe would be the child, and /proc/$PPID/exe may be what runs a program of another processor, such as
+    // qemu or Rosetta. So the child inherits the file.
+    const int file = open(module.path.c_str(), O_RDONLY);
+    std::string command = fmt::format("addr2line -a -C -f -i -e /proc/self/fd/{}", file);
     for (const std::uintptr_t address : addresses) command += fmt::format(" {:#x}", address - module.load_address);
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
+    close(file);
     std::array<char, 4096> buffer;
     const auto next_line = [&](std::string& line) {
         if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return false;

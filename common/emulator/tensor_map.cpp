@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cuda_runtime.h"
+#include "machine.h"
 
 namespace emulator {
 namespace {
@@ -32,6 +33,13 @@ unsigned bytes_of(CUtensorMapDataType type) {
     return 0;
 }
 
+/// A thread's copy of a parameter need not lie where a GPU would want it: arm64's calling convention promises 16 bytes.
+bool is_misaligned(const CUtensorMap& map) {
+    const auto address = reinterpret_cast<std::uintptr_t>(&map);
+    const bool on_stack = address - current->stack_begin < current->stack_end - current->stack_begin;
+    return !on_stack && address % 64 != 0;
+}
+
 }  // namespace
 
 std::uint32_t TensorMap::rows() const {
@@ -49,7 +57,7 @@ std::uint32_t TensorMap::place(std::uint32_t row, std::uint32_t chunk) const {
 TensorMap decode(const CUtensorMap& map, const Operand& operand) {
     TensorMap decoded;
     std::memcpy(&decoded, &map, sizeof decoded);
-    if (reinterpret_cast<std::uintptr_t>(&map) % 64 != 0 || decoded.mark != TensorMap::valid)
+    if (is_misaligned(map) || decoded.mark != TensorMap::valid)
         fail(cudaErrorIllegalInstruction, operand.where, [&] {
             return fmt::format("no tensor map: {} is given one that cuTensorMapEncodeTiled() has not made",
                                operand.instruction);

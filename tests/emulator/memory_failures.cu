@@ -119,7 +119,7 @@ TEST_CASE("failure: between two allocations") {
 
 TEST_CASE("failure: far outside") {
     const DeviceArray<float> x(100);
-    check_place(x.data() + (std::size_t(100) << 30), cudaErrorIllegalAddress, "out of bounds",
+    check_place(x.data() + (std::size_t(100) << 28), cudaErrorIllegalAddress, "out of bounds",
                 "no device allocation is near");
     check_place(reinterpret_cast<float*>(0x7FFF'FFFF'FFFF'0000), cudaErrorIllegalAddress, "out of bounds",
                 "neither device nor shared memory");
