@@ -26,9 +26,9 @@ macro(flashladder_dependency NAME OLDEST TARGET VERSION INCLUDE URL SHA256)
     # A SOURCE_SUBDIR without a CMakeLists.txt makes MakeAvailable stop after unpacking.
     FetchContent_Declare(${NAME} URL ${URL} URL_HASH SHA256=${SHA256} SOURCE_SUBDIR none)
     FetchContent_MakeAvailable(${NAME})
-    FetchContent_GetProperties(${NAME} SOURCE_DIR _source BINARY_DIR _binary)
+    FetchContent_GetProperties(${NAME} SOURCE_DIR _source)
     if("${INCLUDE}" STREQUAL "BUILD") # EXCLUDE_FROM_ALL: compile only what is linked, install none
-      add_subdirectory(${_source} ${_binary} EXCLUDE_FROM_ALL SYSTEM)
+      add_subdirectory(${_source} ${CMAKE_BINARY_DIR}/_deps/${NAME}-build EXCLUDE_FROM_ALL SYSTEM)
     else()
       add_library(${TARGET} INTERFACE IMPORTED)
       target_include_directories(${TARGET} INTERFACE ${_source}/${INCLUDE})
