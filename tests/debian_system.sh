@@ -50,12 +50,15 @@ emulate_arm64() {  # qemu translates its programs, also inside
     fi
 }
 
+# shellcheck disable=SC2016  # apt-get fills in $(REPO_URI)
+mirror_here() { apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Component: main' | sed q; }
+
 make_system() {
     local suite=$1 architecture=${2:-$(dpkg --print-architecture)} script=/usr/share/debootstrap/scripts/$1 log
     command -v debootstrap >/dev/null || install here debootstrap
     if [[ $architecture == arm64 && $(uname -m) != aarch64 ]]; then emulate_arm64; fi
-    # shellcheck disable=SC2016  # apt-get fills in $(REPO_URI)
-    : "${mirror:=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Component: main' | sed q)}"
+    : "${mirror:=$(mirror_here)}"
+    if [[ ! $mirror ]]; then apt-get update -q >/dev/null && mirror=$(mirror_here); fi  # a new machine has no lists
     [[ $mirror ]] || fail 'apt has no Debian source here: name one with --mirror'
     [[ -e $script ]] || script=/usr/share/debootstrap/scripts/sid  # a suite that is younger than debootstrap here
 
