@@ -26,9 +26,9 @@ macro(flashladder_dependency NAME OLDEST TARGET VERSION INCLUDE URL SHA256)
     # A SOURCE_SUBDIR without a CMakeLists.txt makes MakeAvailable stop after unpacking.
     FetchContent_Declare(${NAME} URL ${URL} URL_HASH SHA256=${SHA256} SOURCE_SUBDIR none)
     FetchContent_MakeAvailable(${NAME})
-    FetchContent_GetProperties(${NAME} SOURCE_DIR _source BINARY_DIR _binary)
+    FetchContent_GetProperties(${NAME} SOURCE_DIR _source)
     if("${INCLUDE}" STREQUAL "BUILD") # EXCLUDE_FROM_ALL: compile only what is linked, install none
-      add_subdirectory(${_source} ${_binary} EXCLUDE_FROM_ALL SYSTEM)
+      add_subdirectory(${_source} ${CMAKE_BINARY_DIR}/_deps/${NAME}-build EXCLUDE_FROM_ALL SYSTEM)
     else()
       add_library(${TARGET} INTERFACE IMPORTED)
       target_include_directories(${TARGET} INTERFACE ${_source}/${INCLUDE})
@@ -42,31 +42,37 @@ flashladder_dependency(doctest 2.4.9 doctest::doctest 2.4.11 .
 flashladder_dependency(CLI11 2.1 CLI11::CLI11 2.5.0 include
   https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.5.0.tar.gz
   17e02b4cddc2fa348e5dbdbb582c59a3486fa2b2433e70a0c3bacb871334fd55)
-flashladder_dependency(fmt 9 fmt::fmt-header-only 11.2.0 include
-  https://github.com/fmtlib/fmt/releases/download/11.2.0/fmt-11.2.0.zip
-  203eb4e8aa0d746c62d8f903df58e0419e3751591bb53ff971096eaa0ebd4ec3)
 flashladder_dependency(nlohmann_json 3.11 nlohmann_json::nlohmann_json 3.12.0 include
   https://github.com/nlohmann/json/releases/download/v3.12.0/json.tar.xz
   42f6e95cad6ec532fd372391373363b62a14af6d771056dbfc86160e6dfff7aa)
 
-# What the libraries' own CMake files say beyond the include folder:
-target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY=1)
 if(doctest_SOURCE_DIR) # fetched: where include(doctest) finds doctest_discover_tests()
   list(APPEND CMAKE_MODULE_PATH ${doctest_SOURCE_DIR}/scripts/cmake)
 endif()
 
-if(FLASHLADDER_BACKEND STREQUAL "cpu")
-  block() # settings for Boost alone: the first for an installed one, the others for a fetched one
-    set(Boost_USE_STATIC_LIBS ON)
-    set(BUILD_SHARED_LIBS OFF)
+block() # settings for these alone
+  set(BUILD_SHARED_LIBS OFF)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
+  # It has fmt::fmt-header-only too.
+  flashladder_dependency(fmt 9 fmt::fmt 11.2.0 BUILD
+    https://github.com/fmtlib/fmt/releases/download/11.2.0/fmt-11.2.0.zip
+    203eb4e8aa0d746c62d8f903df58e0419e3751591bb53ff971096eaa0ebd4ec3)
+
+  if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set(BOOST_INCLUDE_LIBRARIES context)
-    set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)
+    set(Boost_USE_STATIC_LIBS ON)
+    if(NOT FLASHLADDER_FETCH)
+      find_package(boost_context 1.74 CONFIG QUIET)
+      if(NOT boost_context_FOUND)
+        unset(Boost_USE_STATIC_LIBS) # some distributions have the shared library alone
+      endif()
+    endif()
     # Not find_package(Boost): with Boost's headers only, it leaves a Boost::headers that clashes.
     flashladder_dependency(boost_context 1.74 Boost::context 1.88.0 BUILD
       https://github.com/boostorg/boost/releases/download/boost-1.88.0/boost-1.88.0-cmake.tar.xz
       f48b48390380cfb94a629872346e3a81370dc498896f16019ade727ab72eb1ec)
-  endblock()
-endif()
+  endif()
+endblock()
 
 # fmt is compiled once on the cpu backend, where it would be most of what the compiler has to do. A program for a GPU may
 # start on another machine, and takes fmt along.

@@ -1,70 +1,69 @@
 #!/usr/bin/env bash
-# Proves that ./ladder and ./ladder test work on a bare Debian 12. For maintainers, as root; ctest does not run it.
-#   tests/bare_system.sh [--work-tree] [--mirror URL] [FOLDER]
-# The system goes to FOLDER (1.2 GB), which is kept, or to a temporary folder, which is removed.
-# --work-tree tests the files as they are here instead of the commit HEAD; URL is by default the one that apt uses here.
+# Proves that ./ladder and ./ladder test work on a bare Debian. For maintainers, as root; ctest does not run it.
+#   tests/bare_system.sh [SUITE]      bookworm, trixie, forky, sid: all that debootstrap can make; bookworm by default
+#       --compiler clang++-19         installs Debian's package of it, and builds with CXX=clang++-19
+#       --command LINE                instead of ./ladder, ./ladder again and ./ladder test; may be repeated
+#       --results FILE                appends a line for each command, as CSV
+#       --work-tree                   tests the files as they are here instead of the commit HEAD
+#       --arch arm64                  emulates the other architecture where this machine has not got it
+#       --keep FOLDER                 the system goes there and stays (1.2 GB); otherwise it is removed
+#       --mirror URL                  instead of the one that apt uses here
 set -euo pipefail
-source_of=commit mirror='' system=''
+usage() { sed -n '3,/^set /{/^set /!s/^# //p}' "$0" >&2; exit 2; }
+suite=bookworm compiler='' commands=() results='' source_of=commit architecture='' system='' mirror=''
 while (($#)); do
+    if [[ $1 =~ ^--(compiler|command|results|arch|keep|mirror)$ && $# == 1 ]]; then usage; fi
     case $1 in
+        --compiler) compiler=$2; shift ;;
+        --command) commands+=("$2"); shift ;;
+        --results) results=$(realpath "$2"); shift ;;
         --work-tree) source_of=work-tree ;;
+        --arch) architecture=$2; shift ;;
+        --keep) system=$(realpath "$2"); shift ;;
         --mirror) mirror=$2; shift ;;
-        -*) echo "usage: tests/bare_system.sh [--work-tree] [--mirror URL] [FOLDER]" >&2; exit 2 ;;
-        *) system=$(realpath "$1") ;;
+        -*) usage ;;
+        *) suite=$1 ;;
     esac
     shift
 done
-root=$(realpath "$(dirname "$0")/..")
-# shellcheck disable=SC2016  # apt-get fills in $(REPO_URI)
-: "${mirror:=$(apt-get indextargets --format '$(REPO_URI)' 'Release: bookworm' 'Component: main' | sed q)}"
-[[ $mirror ]] || { echo "bare_system: apt has no Debian 12 source here: name one with --mirror" >&2; exit 1; }
+((${#commands[@]})) || commands=(./ladder ./ladder './ladder test')
+# shellcheck source=tests/debian_system.sh
+source "$(dirname "$0")/debian_system.sh"
 
-temporary=''
-[[ $system ]] || temporary=$(mktemp -d /var/tmp/bare_system.XXXXXX) system=$temporary
-clean_up() {
-    local folder process  # of an interrupted run, which would go on writing:
-    while process=$(find /proc -maxdepth 2 -name root -lname "$system" 2>/dev/null | cut -d/ -f3 | sed q)
-          [[ $process ]]; do
-        kill -KILL "$process" || true
-    done
-    for folder in dev proc; do
-        if mountpoint -q "$system/$folder"; then umount --lazy "$system/$folder"; fi
-    done
-    # One file system only: should a mount be left, its files are not ours to remove.
-    if [[ $temporary ]]; then rm -rf --one-file-system "$temporary"; fi
-}
-trap clean_up EXIT
-
-fail() { echo "bare_system: $*" >&2; exit 1; }
-# Runs a command line in the project's folder inside, with nothing of this machine's environment but a proxy.
-inside() {
-    chroot "$system" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root ${http_proxy+http_proxy="$http_proxy"} \
-        bash -c "cd '/root/flash ladder' && $1" </dev/null
-}
-timed() {  # timed NAME COMMAND: its output goes to the terminal and to $system/NAME.log
-    local start=$SECONDS status=0
-    echo "---- $2"
-    inside "$2" 2>&1 | tee "$system/$1.log" || status=$?
-    seconds=$((SECONDS - start))
-    echo "---- $2: status $status after $seconds s"
-    [[ $status == 0 ]] || fail "$2 ended with $status"
-}
-
-[[ -z $(ls -A "$system" 2>/dev/null) ]] || fail "$system is not empty, so it may not be bare"
-debootstrap --variant=minbase --include=git,ca-certificates bookworm "$system" "$mirror" >/dev/null
-cp /etc/resolv.conf /etc/hosts "$system/etc"
-mount -t proc proc "$system/proc"
-mount --bind /dev "$system/dev"
-if [[ $source_of == commit ]]; then
-    git clone --quiet "$root" "$system/root/flash ladder"
-else
-    mkdir "$system/root/flash ladder"
-    tar -C "$root" --exclude=./build --exclude=./.git -c . | tar -C "$system/root/flash ladder" -x
+make_system "$suite" "$architecture"
+name="Debian $(cat "$system/etc/debian_version") $suite $(chroot "$system" dpkg --print-architecture)"
+commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || true)
+[[ $source_of == commit ]] || commit+=' and changes'
+copy_project "$source_of"
+if [[ $compiler ]]; then
+    install inside "${compiler/clang++/clang}"      # the package clang-19 has clang++-19
+    inside "command -v $compiler" >/dev/null || fail "$suite has no $compiler"  # apt took the name for a pattern
 fi
 
-timed first ./ladder
-timed second ./ladder
-((seconds < 30)) || fail "the second ./ladder took $seconds s"
-if grep -q '^==>' "$system/second.log"; then fail 'the second ./ladder did set-up work'; fi
-timed test './ladder test'
+exec 3>&1
+summary='' before=''
+for command in "${commands[@]}"; do
+    echo "---- $command"
+    status=0
+    # The subshell's standard error has nothing but the times: of the pipeline, of which tee takes next to none.
+    times=$(TIMEFORMAT='%0R %U %S'; { time inside "$command" 2>&1 | tee "$system/command.log" >&3; } 2>&1) || status=$?
+    read -r seconds user sys <<<"${times##*$'\n'}"
+    # shellcheck disable=SC2016  # it is expanded inside
+    version=$(inside '${CXX:-c++} --version 2>/dev/null | head -n 1')
+    cpu=$(awk "BEGIN { printf \"%.0f\", $user + $sys }")
+    row="$name,${version:-no compiler},\"${command//\"/\"\"}\",$status,$seconds,$cpu"
+    echo "---- $row"
+    summary+=$row$'\n'
+    if [[ $results ]]; then
+        [[ -s $results ]] || echo 'system,compiler,command,status,seconds,CPU seconds,commit' >"$results"
+        echo "$row,$commit" >>"$results"
+    fi
+    [[ $status == 0 ]] || fail "$command ended with $status"
+    if [[ $command == "$before" ]]; then  # said again, it has nothing left to set up
+        ((seconds < 30)) || fail "the second $command took $seconds s"
+        if grep -q '^==>' "$system/command.log"; then fail "the second $command did set-up work"; fi
+    fi
+    before=$command
+done
+printf '\nsystem,compiler,command,status,seconds,CPU seconds\n%s' "$summary"
 echo "bare_system: all is well"

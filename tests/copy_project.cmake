@@ -6,8 +6,11 @@ foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
 file(COPY ${FROM}/docs/example DESTINATION ${TO}/docs)
+# What was fetched, or is given as unpacked sources, is not fetched again.
+file(STRINGS ${FETCHED}/../CMakeCache.txt given REGEX "^(FETCHCONTENT_SOURCE_DIR_|FLASHLADDER_FETCH:)")
+list(TRANSFORM given PREPEND -D)
 execute_process(
-  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED}
+  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED} ${given}
           "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" --log-level=WARNING
   WORKING_DIRECTORY ${TO} COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
 execute_process(
