@@ -47,9 +47,7 @@ std::uint64_t site_of(const Place& where, const char* instruction) {
     return found->second;
 }
 
-const Site* find_site(const Event& event) {
-    return event.site < first_pc ? &sites[event.site] : nullptr;
-}
+const Site* find_site(const Event& event) { return event.site < first_pc ? &sites[event.site] : nullptr; }
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
 
