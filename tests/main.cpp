@@ -3,8 +3,8 @@
 //   --seeds=K           or LADDER_SEEDS: runs everything K times, with seeds S, S + 1, ...
 //   --expect-red=CASE   runs the test cases that match and succeeds if each fails, by an assertion and not otherwise; if
 //                       one stays green, with the next seed, up to ten: not every input or order shows every mistake
-//   --report=FILE       writes what became of each test case as JSON, for `ladder test`, by the first seed that fails,
-//                       with which it ends, else by the last
+//   --report=FILE       writes what became of each test case, for `ladder test`, by the first seed that fails, with
+//                       which it ends, else by the last
 // Ends with 77 and one line if the stages in the program need a newer GPU than this.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <string>
@@ -115,11 +114,14 @@ int judge_red(const std::string& expected) {
     return all_red ? 0 : 1;
 }
 
+/// A line for each case, which begins with "passed" or "FAILED", and its message below, indented.
 void write_report(const std::string& path) {
-    auto report = nlohmann::json::array();
-    for (const CaseResult& r : results)
-        report.push_back({{"case", r.name}, {"passed", !r.asserted && !r.threw}, {"message", r.message}});
-    std::ofstream(path) << report.dump(1) << "\n";
+    std::ofstream file(path);
+    for (const CaseResult& r : results) {
+        file << (r.asserted || r.threw ? "FAILED " : "passed ") << r.name << "\n";
+        std::istringstream message(r.message);
+        for (std::string line; std::getline(message, line);) file << "  " << line << "\n";
+    }
 }
 
 }  // namespace

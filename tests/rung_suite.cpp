@@ -54,9 +54,12 @@ std::vector<AttentionShape> shapes() {
 
 void check_values(Values values, Judge judge = Judge::both_rules) {
     std::uint64_t seed = test_seed();
+    std::uint64_t unequal = 0;
     for (const AttentionShape& shape : shapes()) {
-        // Lengths in every combination matter for normal values; for the others a few unequal ones do.
-        if (values != Values::normal && (shape.n_q == 1000) == (shape.n_k == 1000)) continue;
+        // Lengths in every combination matter for normal values; for the others a few unequal ones do, half of them a run.
+        if (values != Values::normal &&
+            ((shape.n_q == 1000) == (shape.n_k == 1000) || unequal++ % 2 != test_seed() % 2))
+            continue;
         const Comparison result = check(stage_under_test(), make_inputs(shape, values, seed++), judge);
         CHECK_MESSAGE(result.passed, result.describe(shape));
     }
@@ -100,8 +103,7 @@ TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
             AttentionShape shape = shape_of(2, n_q, n_k, head_dim);
             shape.dtype = dtype_number(turn++);
             shape.causal = true;
-            check_feature(shape, Values::normal, true);
-            check_feature(shape, Values::growing_maximum, true);
+            check_feature(shape, (turn + test_seed()) % 2 ? Values::normal : Values::growing_maximum, true);
         }
     }
 }
@@ -139,14 +141,12 @@ TEST_CASE("agrees with the reference: any strides") {
         for (const int head_dim : supports.head_dims) {
             ++turn;
             for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {200, 33}, {1, 300}}) {
-                AttentionShape shape = shape_of(4, n_q, n_k, head_dim);
+                AttentionShape shape = shape_of(n_q * n_k < 10000 ? 4 : 2, n_q, n_k, head_dim);
                 shape.batch = 2;
-                if (supports.grouped_query) shape.kv_heads = 2;
+                if (supports.grouped_query) shape.kv_heads = shape.heads / 2;
                 shape.dtype = dtype_number(turn++);
-                for (const bool causal : {false, true}) {
-                    shape.causal = causal;
-                    check_feature(shape, Values::normal, supports.lse, layout);
-                }
+                shape.causal = (turn / 2 + test_seed()) % 2;
+                check_feature(shape, Values::normal, supports.lse, layout);
             }
         }
 }

@@ -56,6 +56,7 @@ bool build_target(const std::string& target, const std::string& file) {
 
 BackgroundBuild::BackgroundBuild(const std::string& target) : process_(fork()) {
     if (process_ != 0) return;
+    if (nice(19) == -1) {}  // what is waited for goes first
     // ninja itself, not by way of cmake: it ends its compilers when it is told to end
     for (const auto& [stream, mode] : {std::pair(stdin, "r"), {stdout, "w"}, {stderr, "w"}})
         if (!std::freopen("/dev/null", mode, stream)) _exit(1);

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,16 +30,31 @@ constexpr int needs_newer_gpu = 77;  // what a test program exits with, having s
 constexpr const char* exercises_alone = "--test-case='EXERCISE*'";
 constexpr const char* all_but_exercises = "--test-case-exclude='EXERCISE*'";
 
+struct Case {
+    bool passed;
+    std::string name, message;  // of the first failure, its lines indented
+};
+
 /// What became of one run of a test program.
 struct Outcome {
     int status = 0;
-    nlohmann::json cases = nlohmann::json::array();
+    std::vector<Case> cases;
     fs::path log;
-
-    int failures() const {
-        return static_cast<int>(std::ranges::count_if(cases, [](const auto& test) { return !test.at("passed"); }));
-    }
 };
+
+/// The report that tests/main.cpp writes; nothing if it came to none.
+std::vector<Case> cases_of(const fs::path& report) {
+    std::vector<Case> cases;
+    std::ifstream file(report);
+    for (std::string line; std::getline(file, line);) {
+        constexpr std::size_t word = std::string_view("passed ").size();
+        if (!line.starts_with("  "))
+            cases.push_back({line.starts_with("passed"), line.substr(std::min(word, line.size())), ""});
+        else if (!cases.empty())
+            cases.back().message += line + "\n";
+    }
+    return cases;
+}
 
 std::string command_of(const std::string& program, const std::string& filter) {
     return fmt::format("cd {} && timeout {} {} {}", quoted(project_root()), time_limit_seconds,
@@ -47,14 +63,13 @@ std::string command_of(const std::string& program, const std::string& filter) {
 
 /// Runs the test cases that pass the filter; `part` tells their files from those of others that run beside them.
 Outcome run_tests(const std::string& program, const std::string& filter, const TestOptions& options, int part) {
-    const fs::path report = build_folder() / fmt::format("{}-report-{}.json", program, part);
-    Outcome outcome{0, nlohmann::json::array(), build_folder() / fmt::format("{}-test-{}.log", program, part)};
+    const fs::path report = build_folder() / fmt::format("{}-report-{}.txt", program, part);
+    Outcome outcome{0, {}, build_folder() / fmt::format("{}-test-{}.log", program, part)};
     fs::remove(report);
     outcome.status = run_logged(fmt::format("{} --report={} --seeds={} --seed={}", command_of(program, filter),
                                             quoted(report.string()), options.seeds, options.seed),
                                 outcome.log);
-    if (fs::exists(report)) outcome.cases = nlohmann::json::parse(read_file(report.string()), nullptr, false);
-    if (!outcome.cases.is_array()) outcome.cases = nlohmann::json::array();
+    outcome.cases = cases_of(report);
     return outcome;
 }
 
@@ -73,12 +88,6 @@ std::string exercise_of(const std::string& test_case) {
     const std::string start = "EXERCISE ";
     if (!test_case.starts_with(start)) return "";
     return test_case.substr(start.size(), test_case.find(':') - start.size());
-}
-
-std::string indented(const std::string& text) {
-    std::string result = "  ";
-    for (char c : text) result += c == '\n' ? std::string("\n  ") : std::string(1, c);
-    return result;
 }
 
 /// Line of the file in which an exercise begins, or 0.
@@ -120,19 +129,17 @@ int run_and_print(const std::string& program, const std::string& filter, const s
         const Outcome outcome = promise.get_future().get();
         if (options.verbose || outcome.status == needs_newer_gpu) fmt::print("{}", read_file(outcome.log.string()));
         if (outcome.status == needs_newer_gpu) return outcome.status;
-        for (const auto& test : outcome.cases)
-            fmt::print("  {}  {}\n", test.at("passed") ? "ok  " : "FAIL", test.at("case").get<std::string>());
+        for (const Case& test : outcome.cases) fmt::print("  {}  {}\n", test.passed ? "ok  " : "FAIL", test.name);
         std::fflush(stdout);
         if (outcome.status != 0 && !first) first = outcome;
     }
     if (!first) return 0;
-    if (first->failures() == 0) {
+    const auto failed = std::ranges::find_if(first->cases, [](const Case& test) { return !test.passed; });
+    if (failed == first->cases.end()) {
         print_crash(*first);
     } else {
-        const auto& test = *std::ranges::find_if(first->cases, [](const auto& t) { return !t.at("passed"); });
-        const std::string name = test.at("case"), exercise = exercise_of(name);
-        fmt::print("\n{}\n{}\n", name, indented(test.at("message")));
-        if (!exercise.empty())
+        fmt::print("\n{}\n{}", failed->name, failed->message);
+        if (const std::string exercise = exercise_of(failed->name); !exercise.empty())
             fmt::print("\n  your code goes to {}:{}; a hint: ./ladder hint {}\n", file,
                        line_of(read_file(project_root() + "/" + file), exercise), exercise);
     }
