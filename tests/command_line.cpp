@@ -167,6 +167,17 @@ TEST_CASE("profile: what it costs by a model; without a GPU it says what it lack
     CHECK(costs.at("units").size() == 8);
 }
 
+TEST_CASE("profile: a system without python3 lacks the profiler's counts, and nothing else") {
+    const Project project;
+    const std::string path = std::getenv("PATH");
+    setenv("PATH", "/nowhere", 1);
+    const Result result = project.ladder("profile 01 --n 64");
+    setenv("PATH", path.c_str(), 1);
+    CHECK(result.status == 0);
+    CHECK(result.says("Bound by "));
+    CHECK(result.says("Not beside the profiler's counts: no python3"));
+}
+
 TEST_CASE("timeline: a table of who did what; by itself it writes no file, and says how to") {
     const Project project;
     const Result result = project.ladder("timeline 00 --n 64 --d 32 --seed 1");

@@ -190,7 +190,10 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     // Not in options.json, which need not be a file that can be read.
     const fs::path file = fs::temp_directory_path() / fmt::format("ladder-profile-{}.json", getpid());
     write_file(file.string(), results.dump(1) + "\n");
-    run_python_tool("ncu.py", {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
+    if (has_python())
+        run_python_tool("ncu.py", {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
+    else
+        fmt::print("\nNot beside the profiler's counts: no python3 here.\n");
     const int drawn = options.roofline.empty() ? 0 : run_python_tool("roofline.py", {file.string(), options.roofline});
     const std::string text = read_file(file.string());  // what the profiler counted is in there now
     fs::remove(file);

@@ -86,8 +86,10 @@ std::string first_line_of(const std::string& command) {
     return line;
 }
 
+bool has_python() { return !first_line_of("command -v python3").empty(); }
+
 int run_python_tool(const std::string& tool, const std::vector<std::string>& arguments) {
-    if (first_line_of("command -v python3").empty()) {
+    if (!has_python()) {
         fmt::print("tools/{} needs python3, which is not there\n", tool);
         return 1;
     }

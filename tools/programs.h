@@ -40,6 +40,8 @@ private:
 /// First line of a command's output, without its end; "" if it fails. Its errors go nowhere.
 std::string first_line_of(const std::string& command);
 
+bool has_python();
+
 /// Runs one of tools/*.py, which says itself what it lacks. Returns its exit status; without Python it says so: 1.
 int run_python_tool(const std::string& tool, const std::vector<std::string>& arguments);
 
