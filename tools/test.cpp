@@ -74,7 +74,7 @@ Outcome run_tests(const std::string& program, const std::string& filter, const T
 }
 
 /// How many runs a program's cases are worth: on the emulator one for each, so that all cores take part. A GPU is one.
-int parts_of(const std::string& program, const std::string& filter) {
+int parts_of([[maybe_unused]] const std::string& program, [[maybe_unused]] const std::string& filter) {
 #ifdef FLASHLADDER_GPU
     return 1;
 #else
