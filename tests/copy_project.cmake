@@ -1,18 +1,17 @@
 # Copies the project to TO and builds it there, so that the command-line tests can solve, break and reset chapters
-# without touching a learner's files. Kept between runs: the second time there is little to do. Compiled with -O1, which
-# takes half of the time: nothing of it is timed.
-#   cmake -D FROM=... -D TO=... -D COMPILER=... -D FETCHED=... -P copy_project.cmake
+# without touching a learner's files. Kept between runs: the second time there is little to do.
+#   cmake -D FROM=... -D TO=... -D COMPILER=... -D BUILD=... -P copy_project.cmake
 foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json)
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
 file(COPY ${FROM}/docs/example DESTINATION ${TO}/docs)
 # What was fetched, or is given as unpacked sources, is not fetched again.
-file(STRINGS ${FETCHED}/../CMakeCache.txt given REGEX "^(FETCHCONTENT_SOURCE_DIR_|FLASHLADDER_FETCH:)")
+file(STRINGS ${BUILD}/CMakeCache.txt given REGEX "^(FETCHCONTENT_SOURCE_DIR_|FLASHLADDER_FETCH:)")
 list(TRANSFORM given PREPEND -D)
 execute_process(
-  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${FETCHED} ${given}
-          "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" --log-level=WARNING
+  COMMAND ${CMAKE_COMMAND} --preset cpu -D CMAKE_CXX_COMPILER=${COMPILER} -D FETCHCONTENT_BASE_DIR=${BUILD}/_deps ${given}
+          --log-level=WARNING
   WORKING_DIRECTORY ${TO} COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)
 execute_process(
-  COMMAND ${CMAKE_COMMAND} --build build/cpu --target ladder rung-01
+  COMMAND ${CMAKE_COMMAND} --build build/cpu --target ladder stages rung-01
   WORKING_DIRECTORY ${TO} COMMAND_ERROR_IS_FATAL ANY)
