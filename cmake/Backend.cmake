@@ -26,7 +26,7 @@ target_compile_options(unused_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wno-error;-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
 add_library(beside_solution_options INTERFACE)
 target_link_libraries(beside_solution_options INTERFACE unused_options)
-target_compile_options(beside_solution_options INTERFACE "SHELL:-include ${CMAKE_SOURCE_DIR}/common/harness/mine.h")
+target_compile_options(beside_solution_options INTERFACE "SHELL:-include \"${CMAKE_SOURCE_DIR}/common/harness/mine.h\"")
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
 target_link_libraries(unfinished_options INTERFACE unused_options)
@@ -52,6 +52,9 @@ if(FLASHLADDER_BACKEND STREQUAL "gpu")
   # A program built here starts on another machine: no library of this one is needed, nor libcuda before it is used.
   target_link_options(flashladder_options INTERFACE -static-libstdc++ -static-libgcc)
 else()
+  # With a g++ that is older than the system's, Debian links its older libstdc++, and libfmt needs the newer one that it
+  # will find when it runs.
+  target_link_options(flashladder_options INTERFACE -Wl,--allow-shlib-undefined)
   # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
   # On a GPU expf sets no errno, so it may be moved out of loops; and kernels look at floats as float4, which nvcc allows.

@@ -56,7 +56,8 @@ Block& other_block(unsigned rank, const char* instruction, const Place& where) {
 }
 
 void* corresponding(const void* shared, const Block& other, const Place& where) {
-    const SharedWindow& window = find_shared(shared, 0, 1, {"a place in another block", where});
+    const Operand place{"a place in another block", where};
+    const SharedWindow& window = find_shared(shared, 0, 1, place);
     const auto address = reinterpret_cast<std::uintptr_t>(shared);
     const bool dynamic = &window == &current->block->dynamic_shared;
     return reinterpret_cast<void*>(dynamic ? address - window.begin + other.dynamic_shared.begin : address);

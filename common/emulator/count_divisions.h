@@ -14,13 +14,14 @@ struct DivisionSite {
 
 }  // namespace emulator
 
-// In kernels only: these are compiled with the hooks of -fsanitize=thread.
-#if defined(__has_feature)
+// In kernels only: these are compiled with the hooks of -fsanitize=thread. First as g++ says it, whose headers may define
+// clang's __has_feature as 0.
+#if defined(__SANITIZE_THREAD__)
+#define FLASHLADDER_HOOKS
+#elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define FLASHLADDER_HOOKS
 #endif
-#elif defined(__SANITIZE_THREAD__)
-#define FLASHLADDER_HOOKS
 #endif
 
 #ifdef FLASHLADDER_HOOKS
