@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -28,7 +27,7 @@ constexpr int B_r_of(const Configuration& c) { return unit * c.consumers; }
 const Stage& stage_of(const Configuration& c) { return variant(to_string(c)); }
 /// What the stage under test takes for a shape.
 const Configuration& chosen(const AttentionShape& s) {
-    return configurations.at(std::size_t(configuration_for(s.head_dim, s.causal, s.n_k)));
+    return configurations.at(std::size_t(configuration_for(s, device_attribute(cudaDevAttrMultiProcessorCount))));
 }
 
 #ifndef FLASHLADDER_GPU
@@ -124,52 +123,56 @@ TEST_CASE("EXERCISE 14.4: the softmax runs while O takes up the block before") {
     }
 }
 
-// ---- configurations and the table that chooses
+// ---- configurations, and which is chosen
 
-TEST_CASE("the table of choices has a configuration of the right d for every problem, and no row for none") {
+TEST_CASE("each problem has a configuration of its d, and each that has a cost is for some problem") {
     std::set<std::string> names;
     for (const Configuration& config : configurations)
         CHECK(names.insert(std::to_string(config.d) + ": " + to_string(config)).second);
     CHECK(variants().size() == configurations.size());
-    for (const int d : stage_under_test().supports.head_dims)
-        for (const bool causal : {false, true}) {
-            int covered = 0;
-            for (const Choice& row : choices) {
-                if (row.d != d || row.causal != causal) continue;
-                CAPTURE(row.n_k);
-                CHECK(row.n_k > covered);  // else no problem reaches this row
-                for (const int n_k : {covered + 1, row.n_k}) {
-                    const int best = configuration_for(d, causal, n_k);
-                    CHECK(best == row.configuration);
-                    CHECK(configurations.at(std::size_t(best)).d == d);
-                    CHECK(is_chosen(best, causal));
-                }
-                covered = row.n_k;
-            }
-            CHECK(covered == INT_MAX);
-        }
-}
-
-TEST_CASE("the stage gives the bits of the configuration that the table names") {
-    std::uint64_t seed = test_seed();
+    std::set<std::pair<int, bool>> of_some_problem, with_cost;
+    for (const Cost& cost : costs) with_cost.emplace(cost.configuration, cost.causal);
     for (const int d : stage_under_test().supports.head_dims)
         for (const bool causal : {false, true})
-            for (const Choice& row : choices) {
-                if (row.d != d || row.causal != causal || row.n_k > 3000) continue;
-                for (const int n_k : {row.n_k, row.n_k + 1}) {
-                    const Inputs in = inputs(1, 100, n_k, d, causal, seed++);
-                    const Stage& named = stage_of(chosen(in.shape));
+            for (const int heads : {1, 2, 4, 6, 8, 12, 16, 24, 32, 40, 64, 128, 512})
+                for (int n = 256; n <= 16384; n += n < 4096 ? 128 : 1024) {
+                    AttentionShape shape = shape_of(heads, n, n, d);
+                    shape.causal = causal;
+                    const int best = configuration_for(shape, 132);
+                    CHECK(configurations.at(std::size_t(best)).d == d);
+                    CHECK(is_chosen(best, causal));
+                    of_some_problem.emplace(best, causal);
+                }
+    CHECK(of_some_problem == with_cost);
+}
+
+TEST_CASE("the stage gives the bits of the configuration that is chosen, whichever that is") {
+    std::uint64_t seed = test_seed();
+    std::set<std::pair<int, bool>> seen;
+    for (const int multiprocessors : {1, 2, 4, 8, 132})
+        for (const int d : stage_under_test().supports.head_dims)
+            for (const bool causal : {false, true})
+                for (const int n : {100, 330, 700}) {
+                    const VirtualGpu gpu(multiprocessors);
+                    const Inputs in = inputs(2, n, n + 60, d, causal, seed++);
+                    const Configuration& config = chosen(in.shape);
+                    if (!seen.emplace(&config - configurations.data(), causal).second) continue;
+                    const Stage& named = stage_of(config);
+                    INFO(named.name(), ", d ", d, ", N ", n, ", multiprocessors ", multiprocessors);
                     const Outputs found = run(stage_under_test(), in, true), wanted = run(named, in, true);
-                    CHECK_MESSAGE(found.O == wanted.O, named.name(), ", d ", d, ", N_k ", n_k);
-                    CHECK_MESSAGE(found.lse == wanted.lse, named.name(), ", d ", d, ", N_k ", n_k);
+                    CHECK(found.O == wanted.O);
+                    CHECK(found.lse == wanted.lse);
 #ifndef FLASHLADDER_GPU
                     const auto launch = [&](const Stage& stage) { return count_stage(stage, in).work.launches.at(0); };
                     const auto ours = launch(stage_under_test()), theirs = launch(named);
-                    CHECK(ours.block.x == unsigned(128 * (1 + chosen(in.shape).consumers)));
+                    CHECK(ours.block.x == unsigned(128 * (1 + config.consumers)));
+                    CHECK(ours.grid.x == theirs.grid.x);
                     CHECK(ours.dynamic_shared_bytes == theirs.dynamic_shared_bytes);
 #endif
                 }
-            }
+#ifndef FLASHLADDER_GPU
+    CHECK(seen.size() >= 10);  // of how many there are: of few tasks and of many
+#endif
 }
 
 TEST_CASE("each configuration agrees with the reference: odd lengths, causal or not, grouped, strided") {

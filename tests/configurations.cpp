@@ -1,70 +1,112 @@
-// What rung 14 can be built of, and the table that says which of it is for which shape. The table is
-// generated: whatever it says, it must say something for every shape, and something that can be built.
+// What rung 14 can be built of, and what says which of it is for which shape. The costs are generated: whatever they say,
+// they must say something for every shape, and what they choose must be fast where that was measured.
 #include "harness/configurations.h"
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <map>
 #include <set>
-#include <vector>
+#include <stdexcept>
 
 namespace flashladder {
 namespace {
 
-constexpr int head_dims[] = {64, 128, 256}, most = INT_MAX;
-
-/// The rows for a head dimension, in their order.
-std::vector<Choice> rows(int d, bool causal) {
-    std::vector<Choice> found;
-    std::ranges::copy_if(choices, std::back_inserter(found),
-                         [=](const Choice& row) { return row.d == d && row.causal == causal; });
-    return found;
+AttentionShape shape_of(int heads, int n_q, int n_k, int d, bool causal) {
+    return {.heads = heads, .kv_heads = heads, .n_q = n_q, .n_k = n_k, .head_dim = d, .causal = causal};
+}
+/// Of a configuration of 3 x 64 queries and blocks of 64 keys: microseconds that are easy to add up.
+const Cost cost_of_3_x_64(bool causal) {
+    for (int i = 0; i < int(configurations.size()); ++i)
+        if (configurations[std::size_t(i)].consumers == 3 && configurations[std::size_t(i)].B_c == 64)
+            return {i, causal, 1000, 100, 1};
+    throw std::logic_error("no configuration of 3 x 64 keys");
 }
 
-TEST_CASE("table of choices: up to more and more keys, to any number in the end, configurations of the right d") {
-    std::size_t seen = 0;
-    for (const int d : head_dims)
-        for (const bool causal : {false, true}) {
-            INFO("d ", d, ", causal ", causal);
-            const auto of = rows(d, causal);
-            seen += of.size();
-            REQUIRE(!of.empty());
-            CHECK(of.back().n_k == most);
-            for (std::size_t i = 0; i < of.size(); ++i) {
-                CHECK(of[i].n_k > (i ? of[i - 1].n_k : 0));
-                REQUIRE(of[i].configuration >= 0);
-                REQUIRE(of[i].configuration < int(configurations.size()));
-                CHECK(configurations[std::size_t(of[i].configuration)].d == d);
-            }
-        }
-    CHECK(seen == std::size(choices));  // there are no others
+TEST_CASE("expected_time: not causal: so many tasks one after the other as the busiest multiprocessor has") {
+    const Cost cost = cost_of_3_x_64(false);
+    CHECK(expected_time(cost, shape_of(1, 192, 64, 128, false), 4) == 1000 + 101);
+    CHECK(expected_time(cost, shape_of(4, 192, 65, 128, false), 4) == 1000 + 102);
+    CHECK(expected_time(cost, shape_of(5, 192, 65, 128, false), 4) == 1000 + 2 * 102);
+    CHECK(expected_time(cost, shape_of(1, 193, 640, 128, false), 1) == 1000 + 2 * 110);
+    AttentionShape many = shape_of(3, 1920, 64, 128, false);
+    many.batch = 2;
+    CHECK(expected_time(cost, many, 59) == 1000 + 2 * 101);
+    CHECK(expected_time(cost, many, 60) == 1000 + 101);
 }
 
-TEST_CASE("configuration_for: the first row that has room for the keys") {
-    for (const int d : head_dims)
-        for (const bool causal : {false, true}) {
-            int before = 0;  // keys of the row before
-            for (const Choice& row : rows(d, causal)) {
-                INFO("d ", d, ", causal ", causal, ", up to ", row.n_k, " keys");
-                CHECK(configuration_for(d, causal, before + 1) == row.configuration);
-                CHECK(configuration_for(d, causal, row.n_k) == row.configuration);
-                before = row.n_k;
-            }
-        }
-    CHECK(configuration_for(80, false, 100) == -1);
-    CHECK(configuration_for(0, true, most) == -1);
+TEST_CASE("expected_time: causal: the longest task, or as much as each multiprocessor has if all have the same") {
+    const Cost cost = cost_of_3_x_64(true);
+    CHECK(expected_time(cost, shape_of(1, 1920, 1920, 128, true), 132) == 1000 + 130);
+    // Tasks of 3, 6, ..., 30 steps: 16.5 in the mean.
+    CHECK(expected_time(cost, shape_of(8, 1920, 1920, 128, true), 4) == doctest::Approx(1000 + 20 * 116.5));
+    // Of 13, 16, ... 40: the first task sees 640 + 192 keys.
+    CHECK(expected_time(cost, shape_of(8, 1920, 2560, 128, true), 4) == doctest::Approx(1000 + 20 * 126.5));
+    // Half of the queries see no key, and take a step; the others 3 to 15.
+    CHECK(expected_time(cost, shape_of(8, 1920, 960, 128, true), 4) == doctest::Approx(1000 + 20 * (100 + 0.5 + 0.5 * 9)));
 }
 
-TEST_CASE("is_chosen: what configuration_for gives for some number of keys, and nothing else") {
-    for (const bool causal : {false, true}) {
-        std::set<int> given;
-        for (const Choice& row : choices)
-            for (const int n_k : {1, row.n_k - 1, row.n_k, row.n_k == most ? most : row.n_k + 1})
-                given.insert(configuration_for(row.d, causal, n_k));
-        for (int i = -1; i <= int(configurations.size()); ++i) {
-            INFO("configuration ", i, ", causal ", causal);
-            CHECK(is_chosen(i, causal) == given.contains(i));
+TEST_CASE("configuration_for: of the d and mask of the shape, the one that is expected to be the fastest") {
+    for (const int d : {64, 128, 256})
+        for (const bool causal : {false, true})
+            for (const int heads : {1, 8, 200})
+                for (const int n : {1, 500, 5000}) {
+                    const AttentionShape s = shape_of(heads, n, n + 7, d, causal);
+                    const int best = configuration_for(s, 132);
+                    INFO("d ", d, ", causal ", causal, ", heads ", heads, ", N ", n);
+                    REQUIRE(best >= 0);
+                    CHECK(configurations.at(std::size_t(best)).d == d);
+                    CHECK(is_chosen(best, causal));
+                    double of_best = 0;
+                    for (const Cost& cost : costs)
+                        if (cost.configuration == best && cost.causal == causal) of_best = expected_time(cost, s, 132);
+                    for (const Cost& cost : costs)
+                        if (configurations[std::size_t(cost.configuration)].d == d && cost.causal == causal)
+                            CHECK(of_best <= expected_time(cost, s, 132));
+                }
+    CHECK(configuration_for(shape_of(1, 100, 100, 80, false), 132) == -1);
+}
+
+TEST_CASE("costs: of configurations that are there, each once, no time negative, none of those for the lesson alone") {
+    std::set<std::pair<int, bool>> seen;
+    for (const Cost& cost : costs) {
+        REQUIRE(cost.configuration >= 0);
+        REQUIRE(cost.configuration < int(configurations.size()));
+        CHECK(seen.emplace(cost.configuration, cost.causal).second);
+        CHECK(!configurations[std::size_t(cost.configuration)].shown);
+        CHECK(cost.launch >= 0);
+        CHECK(cost.task >= 0);
+        CHECK(cost.step > 0);
+        CHECK(is_chosen(cost.configuration, cost.causal));
+    }
+    CHECK(!is_chosen(-1, false));
+}
+
+TEST_CASE("the choice is fast where it was measured: within 2% of the fastest in geometric mean, 15% everywhere") {
+    for (const char* file : {"tune.json", "tune-h200.json"}) {
+        std::ifstream stream(std::string(RESULTS) + "/" + file);
+        const auto result = nlohmann::json::parse(stream);
+        std::map<std::string, std::map<std::string, double>> times;  // by shape and configuration
+        std::map<std::string, AttentionShape> shapes;
+        for (const auto& row : result.at("rows")) {
+            const auto& of = row.at("shape");
+            AttentionShape s = shape_of(of.at("heads"), of.at("n_q"), of.at("n_k"), of.at("head_dim"), of.at("causal"));
+            s.batch = of.at("batch");
+            shapes[of.dump()] = s;
+            times[of.dump()][row.at("configuration")] = row.at("ms");
         }
+        double sum = 0;
+        for (const auto& [of, ms] : times) {
+            const int best = configuration_for(shapes.at(of), result.at("multiprocessors"));
+            const double fastest = std::ranges::min(ms, {}, [](const auto& of) { return of.second; }).second;
+            const double loss = ms.at(to_string(configurations[std::size_t(best)])) / fastest;
+            CHECK_MESSAGE(loss < 1.15, std::string(file), ": ", of);
+            sum += std::log(loss);
+        }
+        CHECK(times.size() > 100);
+        CHECK_MESSAGE(std::exp(sum / double(times.size())) < 1.02, std::string(file));
     }
 }
 

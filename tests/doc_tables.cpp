@@ -67,7 +67,7 @@ TEST_CASE("a missing result file is a sentence") {
     CHECK(project.table("comparison more") == "(docs/results/compare.json is not there yet.)\n");
     CHECK(project.table("pipes") == "(docs/results/pipes.json is not there yet.)\n");
     CHECK(project.table("variant-times rung=12") == "(docs/results/variants.json is not there yet.)\n");
-    CHECK(ends_with(project.table("choices"), "(docs/results/tune.json is not there yet.)\n"));
+    CHECK(ends_with(project.table("costs"), "(docs/results/tune.json is not there yet.)\n"));
     project.write("template.json", measured());
     CHECK(project.table("template orders") == "(docs/results/template.json has no orders yet.)\n");
     project.write("compare.json", measured({{"rows", json::array()}}));
@@ -148,22 +148,30 @@ TEST_CASE("template: lines and bytes, without a GPU") {
     CHECK(project.table("template stages") == "(docs/results/template.json has no stages yet.)\n");
 }
 
-TEST_CASE("choices: a line for each row of the table of choices") {
+TEST_CASE("costs: a line for each configuration that may be chosen") {
     const Project project;
     project.write("tune.json", measured());
-    const std::string text = project.table("choices");
+    const std::string text = project.table("costs");
     INFO(text);
     CHECK(ends_with(text, of_the_card));
-    CHECK(std::count(text.begin(), text.end(), '|') == 5 * (2 + static_cast<int>(std::size(choices))));
+    CHECK(std::count(text.begin(), text.end(), '|') == 7 * (2 + static_cast<int>(std::size(costs))));
     CHECK(text.find("of both cards") == text.npos);
     project.write("tune-h200.json", measured());
-    CHECK(project.has("choices", "The fastest of both cards together, bf16"));
-    for (const Choice& choice : choices)
-        CHECK(text.find((choice.n_k == INT_MAX ? "" : "up to " + std::to_string(choice.n_k)) + " | " +
-                        to_string(configurations[static_cast<std::size_t>(choice.configuration)]) + " |") != text.npos);
-    CHECK(text.find("| 64 | no | up to 5792 |") != text.npos);
-    CHECK(text.find("| 64 | no | more |") != text.npos);
-    CHECK(text.find("| 256 | yes | any |") != text.npos);
+    CHECK(project.has("costs", "of both cards together"));
+    for (const Cost& cost : costs)
+        CHECK(text.find((cost.causal ? " | yes | " : " | no | ") +
+                        to_string(configurations[static_cast<std::size_t>(cost.configuration)]) + " | ") != text.npos);
+}
+
+TEST_CASE("choices: for each problem what a launch takes on 132 multiprocessors") {
+    const std::string text = Project().table("choices");
+    INFO(text);
+    AttentionShape few = {.heads = 4, .kv_heads = 4, .n_q = 512, .n_k = 512, .head_dim = 64};
+    const Configuration& first = configurations[static_cast<std::size_t>(configuration_for(few, 132))];
+    CHECK(text.find("| 64 | no | 4 | " + std::to_string(first.consumers) + " x " + std::to_string(first.B_c) + " | ") !=
+          text.npos);
+    CHECK(text.find("| 128 | yes | 262144 / N | ") != text.npos);
+    CHECK(std::count(text.begin(), text.end(), '\n') == 2 + 2 * 2 * 4 + 2);
 }
 
 TEST_CASE("comparison: other problems, the neighbour of a length, and speed over a longer time") {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""What tools/tune.py does without a GPU: it reads the configurations, chooses, and writes choices.h."""
+"""What tools/tune.py does without a GPU: it reads the configurations, fits costs, and writes costs.h."""
+import dataclasses
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -18,11 +20,15 @@ KNOWN = tune.configurations()
 A, B = (name for name, c in list(KNOWN.items())[:2])
 
 
-def result_of(times):
-    """A result file of {(d, causal): {n: {configuration: ms}}}."""
-    rows = [{"configuration": name, "ms": ms, "shape": {"head_dim": d, "causal": causal, "n_k": n}}
-            for (d, causal), by_n in times.items() for n, by_name in by_n.items() for name, ms in by_name.items()]
-    return {"gpu": "a card", "commit": "0123", "rows": rows}
+def of_shape(d, causal, heads, n, n_k=None):
+    return compare_torch.Shape(1, heads, heads, n, n_k or n, d, causal)
+
+
+def result_of(times, multiprocessors=132):
+    """A result file of {shape: {configuration: microseconds}}."""
+    rows = [{"configuration": name, "ms": us / 1000, "shape": dataclasses.asdict(of)}
+            for of, by_name in times.items() for name, us in by_name.items()]
+    return {"gpu": "a card", "commit": "0123", "multiprocessors": multiprocessors, "rows": rows}
 
 
 class Configurations(unittest.TestCase):
@@ -35,9 +41,9 @@ class Configurations(unittest.TestCase):
 
     def test_they_are_read_by_name(self):
         self.assertEqual(list(tune.configurations(self.SOURCE).values()), [
-            tune.Configuration(0, 64, "4 x 64 keys, 4 slots, dynamic", False),
-            tune.Configuration(1, 128, "3 x 64 keys, 1 slot, fixed, turns", True),
-            tune.Configuration(2, 128, "3 x 64 keys, 4 slots, one block each, turns", False)])
+            tune.Configuration(0, 64, "4 x 64 keys, 4 slots, dynamic", False, 4, 64),
+            tune.Configuration(1, 128, "3 x 64 keys, 1 slot, fixed, turns", True, 3, 64),
+            tune.Configuration(2, 128, "3 x 64 keys, 4 slots, one block each, turns", False, 3, 64)])
 
     def test_none_is_overlooked(self):
         rows = tune.CONFIGURATIONS.read_text().count("    Configuration{")
@@ -57,76 +63,117 @@ class Configurations(unittest.TestCase):
             tune.candidates_of(library, KNOWN)
 
 
-class Choices(unittest.TestCase):
-    def test_the_best_of_each_length_and_equal_ones_are_one_row(self):
-        self.assertEqual(tune.choose({512: {"a": 1, "b": 2}, 1024: {"a": 1, "b": 2}, 2048: {"a": 2, "b": 1}}),
-                         [[1448, "a"], [2048, "b"]])  # 1448 / 1024 is nearly 2048 / 1448
+WIDE = next(c for c in KNOWN.values() if c.d == 64 and c.consumers == 4 and not c.shown)
+NARROW = next(c for c in KNOWN.values() if c.d == 64 and c.consumers == 1)
+SHAPES = [of_shape(64, causal, heads, n) for causal in (False, True) for heads in (1, 3, 10, 50, 200)
+          for n in (500, 1000, 4000)]
 
-    def test_lengths_are_taken_in_ascending_order(self):
-        self.assertEqual(tune.choose({2048: {"a": 2, "b": 1}, 512: {"a": 1, "b": 2}}), [[1024, "a"], [2048, "b"]])
 
-    def test_a_hundredth_is_not_worth_another_one(self):
-        times = lambda b: {512: {"a": 100, "b": 200}, 1024: {"a": 101, "b": b}}
-        self.assertEqual(tune.choose(times(100)), [[1024, "a"]])
-        self.assertEqual(tune.choose(times(99.9)), [[724, "a"], [1024, "b"]])
+def times_of(costs, shapes=SHAPES):
+    """{shape: {configuration: microseconds}} exactly as the costs have it."""
+    return {of: {name: tune.expected_time(KNOWN[name], cost, of, 132) for name, cost in costs.items()} for of in shapes}
 
-    def test_small_losses_do_not_add_up(self):
-        times = {512: {"a": 1.000, "b": 2}, 1024: {"a": 1.009, "b": 1}, 2048: {"a": 1.018, "b": 1}}
-        self.assertEqual(tune.choose(times), [[1448, "a"], [2048, "b"]])
 
-    def test_rows_by_d_and_mask_the_last_for_any_length(self):
-        result = result_of({(128, True): {512: {"x": 1}}, (64, False): {512: {"a": 1, "b": 2}, 1024: {"a": 2, "b": 1}},
-                            (64, True): {512: {"b": 1}}})
-        self.assertEqual(tune.choices([result]), [(64, False, 724, "a"), (64, False, None, "b"), (64, True, None, "b"),
-                                                (128, True, None, "x")])
+class Times(unittest.TestCase):
+    """The same numbers as tests/configurations.cpp has for the same function in C++."""
+    C = next(c for c in KNOWN.values() if c.consumers == 3 and c.B_c == 64)
+    COST = tune.Cost(1000, 100, 1)
+
+    def expected(self, causal, heads, n_q, n_k, multiprocessors):
+        return tune.expected_time(self.C, self.COST, of_shape(128, causal, heads, n_q, n_k), multiprocessors)
+
+    def test_not_causal_so_many_tasks_as_the_busiest_multiprocessor_has(self):
+        self.assertEqual(self.expected(False, 1, 192, 64, 4), 1101)
+        self.assertEqual(self.expected(False, 5, 192, 65, 4), 1204)
+        self.assertEqual(self.expected(False, 1, 193, 640, 1), 1220)
+
+    def test_causal_the_longest_task_or_an_equal_share(self):
+        self.assertEqual(self.expected(True, 1, 1920, 1920, 132), 1130)
+        self.assertAlmostEqual(self.expected(True, 8, 1920, 1920, 4), 1000 + 20 * 116.5)
+        self.assertAlmostEqual(self.expected(True, 8, 1920, 2560, 4), 1000 + 20 * 126.5)
+        self.assertAlmostEqual(self.expected(True, 8, 1920, 960, 4), 1000 + 20 * 105)
+
+
+class Costs(unittest.TestCase):
+    TRUE = {WIDE.name: tune.Cost(3, 2, 0.9), NARROW.name: tune.Cost(0.5, 2.5, 0.75)}
+
+    def assertSame(self, found, wanted):
+        for field in dataclasses.fields(tune.Cost):
+            self.assertAlmostEqual(getattr(found, field.name), getattr(wanted, field.name), 6)
+
+    def test_times_that_follow_the_model_give_its_costs(self):
+        for causal in (False, True):
+            times = {of: us for of, us in times_of(self.TRUE).items() if of.causal == causal}
+            for name, cost in self.TRUE.items():
+                self.assertSame(tune.fitted(KNOWN[name], times, 132), cost)
+
+    def test_none_is_negative(self):
+        times = {of: {WIDE.name: us[WIDE.name] - 3.5} for of, us in times_of(self.TRUE).items() if not of.causal}
+        cost = tune.fitted(WIDE, times, 132)
+        self.assertEqual(cost.launch, 0)
+        self.assertTrue(1 < cost.task < 2 and 0.8 < cost.step < 1, cost)
+
+    def test_what_shapes_do_not_tell_apart_is_0(self):
+        cost = tune.fitted(WIDE, {of_shape(64, False, 1, 256): {WIDE.name: 12}}, 132)
+        self.assertSame(cost, tune.Cost(12, 0, 0))
+
+    def test_both_are_kept_where_each_is_the_faster_one_somewhere(self):
+        costs = tune.all_costs([result_of(times_of(self.TRUE))], KNOWN)
+        self.assertEqual({kind: set(found) for kind, found in costs.items()},
+                         {(64, False): {WIDE.name, NARROW.name}, (64, True): {WIDE.name, NARROW.name}})
+
+    def test_one_that_is_never_the_faster_one_is_left_out(self):
+        slow = {**self.TRUE, NARROW.name: tune.Cost(9, 9, 9)}
+        costs = tune.all_costs([result_of(times_of(slow))], KNOWN)
+        self.assertEqual([list(found) for found in costs.values()], [[WIDE.name]] * 2)
 
     def test_several_cards_count_alike_however_fast_they_are(self):
-        slow = result_of({(64, True): {512: {"a": 100, "b": 110}}})
-        self.assertEqual(tune.choices([slow, result_of({(64, True): {512: {"a": 1.2, "b": 1}}})]), [(64, True, None, "b")])
-        self.assertEqual(tune.choices([slow, result_of({(64, True): {512: {"a": 1.05, "b": 1}}})]), [(64, True, None, "a")])
+        fast = result_of(times_of({name: tune.Cost(c.launch / 4, c.task / 4, c.step / 4) for name, c in self.TRUE.items()}))
+        for found in tune.all_costs([result_of(times_of(self.TRUE)), fast], KNOWN).values():
+            for name, cost in found.items():
+                self.assertSame(cost, tune.Cost(*(x / 2 for x in dataclasses.astuple(self.TRUE[name]))))
 
-    def test_all_cards_must_have_timed_the_same(self):
-        other = result_of({(64, True): {512: {"b": 1}}})
-        with self.assertRaisesRegex(SystemExit, "of a, d 64, causal, N 512 there are 1 times from 2 cards"):
-            tune.choices([result_of({(64, True): {512: {"a": 1, "b": 1}}}), other])
+    def test_all_cards_must_have_timed_the_same_and_be_of_one_size(self):
+        times = times_of(self.TRUE)
+        fewer = dict(list(times.items())[1:])
+        with self.assertRaisesRegex(SystemExit, "there are 1 times from 2 cards"):
+            tune.all_costs([result_of(times), result_of(fewer)], KNOWN)
+        with self.assertRaisesRegex(SystemExit, "have .114, 132. multiprocessors"):
+            tune.all_costs([result_of(times), result_of(times, 114)], KNOWN)
+
+    def test_loss_is_that_of_the_choice(self):
+        times = {of: {WIDE.name: 10, NARROW.name: 20} for of in SHAPES[:3]}
+        self.assertEqual(tune.loss({NARROW.name: tune.Cost(1, 1, 1)}, times, KNOWN, 132), 2)
+        self.assertEqual(tune.loss({WIDE.name: tune.Cost(1, 1, 1)}, times, KNOWN, 132), 1)
 
 
 class Header(unittest.TestCase):
+    RESULT = result_of(times_of(Costs.TRUE))
+
     def test_rows_and_where_they_are_from(self):
-        header = tune.choices_header([result_of({(64, True): {512: {A: 1, B: 2}, 1024: {A: 2, B: 1}}})], KNOWN)
+        header = tune.costs_header([self.RESULT], KNOWN)
         self.assertIn("// a card, commit 0123.\n", header)
-        self.assertIn(f"    {{.d = 64, .causal = true, .n_k = 724, .configuration = {KNOWN[A].number}}},  // {A}\n"
-                      f"    {{.d = 64, .causal = true, .n_k = INT_MAX, .configuration = {KNOWN[B].number}}},  // {B}\n"
-                      "};\n", header)
+        self.assertIn(f"    {{.configuration = {WIDE.number}, .causal = false, .launch = 3.000, .task = 2.000, "
+                      f".step = 0.9000}},  // d 64: {WIDE.name}\n", header)
 
     def test_times_of_unknown_configurations_are_refused(self):
-        for d, name in ((64, "5 x 64 keys"), (128, A)):
+        for d, name in ((64, "5 x 64 keys"), (128, WIDE.name)):
             with self.assertRaisesRegex(SystemExit, "time them again"):
-                tune.choices_header([result_of({(d, True): {512: {name: 1}}})], KNOWN)
+                tune.costs_header([result_of({of_shape(d, True, 1, 512): {name: 1}})], KNOWN)
 
     def test_from_a_result_file_without_a_GPU(self):
-        result = result_of({(64, True): {512: {A: 1, B: 2}}})
         with tempfile.TemporaryDirectory() as folder:
-            source, target = pathlib.Path(folder, "tune.json"), pathlib.Path(folder, "choices.h")
-            source.write_text(json.dumps(result))
+            source, target = pathlib.Path(folder, "tune.json"), pathlib.Path(folder, "costs.h")
+            source.write_text(json.dumps(self.RESULT))
             command = [sys.executable, "-B", ROOT / "tools/tune.py", "--from", source]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             subprocess.run([*command, "--write", target], check=True)
             self.assertEqual(target.read_text(), printed)
-            self.assertEqual(printed, tune.choices_header([result], KNOWN))
-
-    def test_the_header_of_the_project_has_a_row_for_every_shape(self):
-        rows = re.findall(r"\.d = (\d+), \.causal = (\w+), \.n_k = (\w+), \.configuration = (\d+)\}",
-                          tune.CHOICES.read_text())
-        by_number = {c.number: c for c in KNOWN.values()}
-        for d, _, _, number in rows:
-            self.assertEqual(by_number[int(number)].d, int(d))
-        last = [(int(d), causal) for d, causal, n, _ in rows if n == "INT_MAX"]
-        self.assertEqual(last, [(d, causal) for d in (64, 128, 256) for causal in ("false", "true")])
+            self.assertEqual(printed, tune.costs_header([self.RESULT], KNOWN))
 
     def test_the_header_of_the_project_is_that_of_its_result_files(self):
         results = [json.loads(file.read_text()) for file in RESULTS]
-        self.assertEqual(tune.CHOICES.read_text(), tune.choices_header(results, KNOWN))
+        self.assertEqual(tune.COSTS.read_text(), tune.costs_header(results, KNOWN))
 
     def test_the_result_files_have_all_candidates_on_all_shapes(self):
         for file in RESULTS:

@@ -654,25 +654,42 @@ std::string template_table(const nlohmann::json& r, const Arguments& arguments) 
     throw std::runtime_error("'template' needs one of: stages, schedules, orders, gemm, sizes");
 }
 
-/// Which configuration of rung 14 is taken for which problem, as it was compiled.
-std::string choices_table(const nlohmann::json&, const Arguments& arguments) {
-    Table table({"d", "causal", "keys", "configuration"});
-    const Choice* before = nullptr;
-    for (const Choice& choice : choices) {
-        const bool first = !before || before->d != choice.d || before->causal != choice.causal;
-        table.add({fmt::format("{}", choice.d), choice.causal ? "yes" : "no",
-                   choice.n_k != INT_MAX ? fmt::format("up to {}", choice.n_k)
-                   : first               ? "any"
-                                         : "more",
-                   to_string(configurations[static_cast<std::size_t>(choice.configuration)])});
-        before = &choice;
+/// What the configurations of rung 14 cost, as it was compiled.
+std::string costs_table(const nlohmann::json&, const Arguments& arguments) {
+    Table table({"d", "causal", "configuration", "a launch", "a task", "a step"});
+    for (const Cost& cost : costs) {
+        const Configuration& config = configurations[static_cast<std::size_t>(cost.configuration)];
+        table.add({fmt::format("{}", config.d), cost.causal ? "yes" : "no", to_string(config),
+                   fmt::format("{:.2f}", cost.launch), fmt::format("{:.2f}", cost.task), fmt::format("{:.3f}", cost.step)});
     }
     const nlohmann::json tuned = results(tune_file, arguments), other = results(tune_file_of_h200, arguments);
     if (tuned.is_null()) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
-    if (other.is_null())
-        return fmt::format("{}\nThe fastest, bf16, {}. {}", table.markdown(), on_the_grid, caption_under_load(tuned));
-    return fmt::format("{}\nThe fastest of both cards together, bf16, {}. {}{}", table.markdown(), on_the_grid,
-                       caption_under_load(tuned), caption_under_load(other));
+    const std::string cards = other.is_null() ? caption_under_load(tuned) : caption_under_load(tuned) + caption_under_load(other);
+    return fmt::format("{}\nMicroseconds, fitted to times in bf16{}. {}", table.markdown(),
+                       other.is_null() ? "" : " of both cards together", cards);
+}
+
+/// Which configuration of rung 14 is taken for which problem on a GPU of 132 multiprocessors, as it was compiled.
+std::string choices_table(const nlohmann::json&, const Arguments&) {
+    const std::vector<int> lengths = {512, 1024, 2048, 4096, 8192, 16384};
+    std::vector<std::string> header = {"d", "causal", "heads in all"};
+    for (const int n : lengths) header.push_back(fmt::format("N = {}", n));
+    Table table(header);
+    for (const int d : {64, 128})
+        for (const bool causal : {false, true})
+            for (const int heads : {4, 8, 32, 0}) {
+                std::vector<std::string> cells = {fmt::format("{}", d), causal ? "yes" : "no",
+                                                  heads ? fmt::format("{}", heads) : fmt::format("{} / N", 16384 * 2048 / d)};
+                for (const int n : lengths) {
+                    AttentionShape s;
+                    s.heads = heads ? heads : 16384 / n * 2048 / d;
+                    s.n_q = s.n_k = n, s.head_dim = d, s.causal = causal;
+                    const Configuration& c = configurations[static_cast<std::size_t>(configuration_for(s, 132))];
+                    cells.push_back(fmt::format("{} x {}", c.consumers, c.B_c));
+                }
+                table.add(cells);
+            }
+    return table.markdown() + "\nConsumers x keys of a block, on 132 multiprocessors.\n";
 }
 
 /// Instructions of a warp in the unmasked loop of rung 13, by variant, and of rung 14.
@@ -925,6 +942,7 @@ const std::map<std::string, Generator> generators = {
     {"comparison", {compare_file, more_table}},
     {"template", {template_file, template_table}},
     {"choices", {"", choices_table}},
+    {"costs", {"", costs_table}},
     {"orders", {"docs/results/orders.json", orders_table}},
     {"loops", {"docs/results/loops.json", loops_table}},
     {"pipes", {"docs/results/pipes.json", pipes_table}},

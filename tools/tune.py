@@ -1,34 +1,37 @@
 #!/usr/bin/env python3
-"""Which configuration of rung 14 is the fastest for which shape: common/harness/choices.h.
+"""What each configuration of rung 14 costs, by which a launch chooses one: common/harness/costs.h.
 
     tools/tune.py --json docs/results/tune.json            times them all on a GPU
-    tools/tune.py --from docs/results/tune*.json --write   writes choices.h as those times have it, without a GPU
+    tools/tune.py --from docs/results/tune*.json --write   writes costs.h as those times have it, without a GPU
 
-Without --write it prints choices.h. Of several cards' times it takes the geometric mean. A configuration is a row of common/harness/configurations.h; those that are there
-for the tables of the lesson are not timed. To time needs an NVIDIA GPU, PyTorch and the library of all stages, as
-tools/compare_torch.py does: every configuration is checked first, and then all take turns.
+Without --write it prints costs.h. Of several cards' times it takes the geometric mean. A configuration is a row of
+common/harness/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
+GPU, PyTorch and the library of all stages, as tools/compare_torch.py does: every configuration is checked first, and then
+all take turns.
 """
 import argparse
 import dataclasses
 import datetime
 import json
-import math
 import pathlib
 import re
 import statistics
 import sys
 
-from compare_torch import LIBRARY, card_state, clocks_of, open_library, shape, stage_run, start_card_query
+from compare_torch import LIBRARY, Shape, card_state, clocks_of, open_library, shape, stage_run, start_card_query
 from ncu import ROOT, commit, output_of
 
 STAGE = "14-lcsf"
 CONFIGURATIONS = ROOT / "common/harness/configurations.h"
-CHOICES = ROOT / "common/harness/choices.h"
-SHAPES = [shape(d, n, causal) for d in (64, 128, 256) for causal in (False, True)
-          for n in (512, 1024, 2048, 4096, 8192, 16384)]
-WORTH_IT = 1.01  # a configuration other than that of the length below must be faster by more than this
+COSTS = ROOT / "common/harness/costs.h"
+# Many tasks: 16384 tokens. Few: one sequence, and numbers that no table of the lessons shows.
+SHAPES = ([shape(d, n, causal) for d in (64, 128, 256) for causal in (False, True)
+           for n in (512, 1024, 2048, 4096, 8192, 16384)] +
+          [shape(d, n, causal, batch=1, heads=heads) for d in (64, 128, 256) for causal in (False, True)
+           for heads in (1, 3, 6, 12, 24, 40) for n in (700, 1500, 3000, 6000, 12000)])
+WORTH_IT = 1.001  # without a configuration, what is chosen must be slower by more than this, or it is left out
 ALLOWED_DIFFERENCE = 1e-2  # from PyTorch's output: each may be wrong by half of it
-ROUNDS, MOST_LAUNCHES = 15, 64
+ROUNDS, MOST_LAUNCHES = 11, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Configuration:
     d: int
     name: str
     shown: bool
+    consumers: int
+    B_c: int
 
 
 def configurations(source=None):
@@ -51,72 +56,143 @@ def configurations(source=None):
         turns = "" if fields.get("turns") == "false" else ", turns"
         section = f", sections of {fields['section']}% of L2" if "section" in fields else ""
         name = f"{fields['consumers']} x {fields['B_c']} keys, {fields['stages']} {slots}, {schedule}{turns}{section}"
-        found[name] = Configuration(number, int(fields["d"]), name, fields.get("shown") == "true")
+        found[name] = Configuration(number, int(fields["d"]), name, fields.get("shown") == "true",
+                                    int(fields["consumers"]), int(fields["B_c"]))
     return found
 
 
 # ---- the choice
 
 
-def choose(times):
-    """From {n: {configuration: ms}} to [[n, configuration], ...], n ascending: up to so many keys, that one. A length
-    that was not timed has the choice of the nearest one that was."""
-    chosen, before = [], None
-    for n, ms in sorted(times.items()):
-        best = min(ms, key=ms.get)
-        if chosen and ms.get(chosen[-1][1], float("inf")) <= WORTH_IT * ms[best]:
-            best = chosen[-1][1]
-        if chosen and chosen[-1][1] == best:
-            chosen[-1][0] = n
-        else:
-            if chosen:
-                chosen[-1][0] = math.isqrt(before * n)
-            chosen.append([n, best])
-        before = n
-    return chosen
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of common/harness/configurations.h: microseconds of a launch, of a task and of its steps."""
+    launch: float
+    task: float
+    step: float
+
+
+def rounds_and_steps(c, of, multiprocessors):
+    """What expected_time() of common/harness/configurations.h takes the larger time of: [(tasks one after the other,
+    steps of each)]."""
+    up = lambda x, y: -(-x // y)
+    tasks = up(up(of.n_q, 64), c.consumers) * of.heads * of.batch
+    longest = up(of.n_k, c.B_c)
+    if not of.causal:
+        return [(up(tasks, multiprocessors), longest)]
+    without_keys = max(0, of.n_q - of.n_k) / of.n_q
+    shortest = up(min(of.n_k, max(0, of.n_k - of.n_q) + 64 * c.consumers), c.B_c)
+    return [(1, longest),
+            (tasks / multiprocessors, without_keys + (1 - without_keys) * (shortest + longest) / 2)]
+
+
+def expected_time(c, cost, of, multiprocessors):
+    return max(cost.launch + rounds * (cost.task + steps * cost.step)
+               for rounds, steps in rounds_and_steps(c, of, multiprocessors))
+
+
+def least_squares(rows):
+    """x >= 0 with row[:-1] x = row[-1], as nearly as can be. What would be negative is 0, and what cannot be told from the
+    unknowns before it."""
+    size = len(rows[0]) - 1
+    unknowns = list(range(size))
+    while True:
+        matrix = [[sum(row[i] * row[k] for row in rows) for k in [*unknowns, -1]] for i in unknowns]
+        unwanted = None
+        for i, unknown in enumerate(unknowns):
+            pivot = matrix[i]
+            if pivot[i] <= 1e-9 * sum(row[unknown] ** 2 for row in rows):
+                unwanted = unknown
+                break
+            matrix[i] = [x / pivot[i] for x in pivot]
+            for k, other in enumerate(matrix):
+                if k != i:
+                    matrix[k] = [x - other[i] * y for x, y in zip(other, matrix[i])]
+        if unwanted is None:
+            found = {unknown: row[-1] for unknown, row in zip(unknowns, matrix)}
+            if min(found.values()) >= 0:
+                return [found.get(i, 0) for i in range(size)]
+            unwanted = min(found, key=found.get)
+        unknowns.remove(unwanted)
+
+
+def fitted(c, times, multiprocessors):
+    """The Cost whose expected times are nearest to {shape: {configuration: microseconds}}, each in proportion. Where others
+    are faster it matters less."""
+    cost = Cost(1, 1, 1)
+    for _ in range(20):  # which of the two times is the larger one depends on the cost
+        rows = []
+        for of, by_name in times.items():
+            rounds, steps = max(rounds_and_steps(c, of, multiprocessors),
+                                key=lambda both: both[0] * (cost.task + both[1] * cost.step))
+            us = by_name[c.name]
+            weight = (min(by_name.values()) / us) ** 2
+            rows.append([weight * x for x in (1 / us, rounds / us, rounds * steps / us, 1)])
+        cost = Cost(*least_squares(rows))
+    return cost
 
 
 def mean_times(results):
-    """{(d, causal): {n: {configuration: ms}}}, the geometric mean over the cards. SystemExit if one card's are missing."""
+    """{shape: {configuration: microseconds}}, the geometric mean over the cards. SystemExit if one card's are missing."""
     times = {}
     for row in (row for result in results for row in result["rows"]):
-        of = row["shape"]
-        by_n = times.setdefault((of["head_dim"], of["causal"]), {})
-        by_n.setdefault(of["n_k"], {}).setdefault(row["configuration"], []).append(row["ms"])
-    for (d, causal), by_n in times.items():
-        for n, by_name in by_n.items():
-            for name, ms in by_name.items():
-                if len(ms) != len(results):
-                    sys.exit(f"tune.py: of {name}, d {d}, {'causal, ' if causal else ''}N {n} there are {len(ms)} times "
-                             f"from {len(results)} cards: time them again")
-                by_name[name] = statistics.geometric_mean(ms)
+        times.setdefault(Shape(**row["shape"]), {}).setdefault(row["configuration"], []).append(1000 * row["ms"])
+    for of, by_name in times.items():
+        for name, us in by_name.items():
+            if len(us) != len(results):
+                sys.exit(f"tune.py: of {name}, {of} there are {len(us)} times from {len(results)} cards: time them again")
+            by_name[name] = statistics.geometric_mean(us)
     return times
 
 
-def choices(results):
-    """The rows of choices.h: [(d, causal, n_k, configuration)], where the last n_k of each d and mask is None."""
-    rows = []
-    for (d, causal), by_n in sorted(mean_times(results).items()):
-        chosen = choose(by_n)
-        chosen[-1][0] = None
-        rows += [(d, causal, n, configuration) for n, configuration in chosen]
-    return rows
+def loss(costs, times, known, multiprocessors):
+    """What is chosen by {configuration: Cost} takes so many times what the fastest takes, in geometric mean."""
+    chosen = lambda of: min(costs, key=lambda name: expected_time(known[name], costs[name], of, multiprocessors))
+    return statistics.geometric_mean(us[chosen(of)] / min(us.values()) for of, us in times.items())
 
 
-def choices_header(results, known):
-    """The text of choices.h, from a result file of each card. `known`: configurations(). SystemExit if the times are of other configurations."""
-    lines = []
-    for d, causal, n, name in choices(results):
-        if name not in known or known[name].d != d:
-            sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
-        lines.append(f"    {{.d = {d}, .causal = {'true' if causal else 'false'}, .n_k = {n or 'INT_MAX'}, "
-                     f".configuration = {known[name].number}}},  // {name}\n")
+def needed(costs, times, known, multiprocessors):
+    """The costs without those configurations that the others can do without: first the one that is missed least."""
+    while len(costs) > 1:
+        without = {name: {other: cost for other, cost in costs.items() if other != name} for name in costs}
+        losses = {name: loss(rest, times, known, multiprocessors) for name, rest in without.items()}
+        name = min(losses, key=losses.get)
+        if losses[name] > WORTH_IT * loss(costs, times, known, multiprocessors):
+            break
+        costs = without[name]
+    return costs
+
+
+def all_costs(results, known):
+    """{(d, causal): {configuration: Cost}} from a result file of each card. SystemExit if the times are of other
+    configurations, or the cards of different size."""
+    times, sizes = mean_times(results), {result["multiprocessors"] for result in results}
+    if len(sizes) > 1:
+        sys.exit(f"tune.py: the cards have {sorted(sizes)} multiprocessors: one set of costs does not fit them")
+    (multiprocessors,), costs = sizes, {}
+    for d, causal in sorted({(of.head_dim, of.causal) for of in times}):
+        of_kind = {of: us for of, us in times.items() if (of.head_dim, of.causal) == (d, causal)}
+        names = {name for us in of_kind.values() for name in us}
+        for name in names:
+            if name not in known or known[name].d != d:
+                sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
+        fits = {name: fitted(known[name], of_kind, multiprocessors)
+                for name in sorted(names, key=lambda name: known[name].number)}
+        costs[d, causal] = needed(fits, of_kind, known, multiprocessors)
+    return costs
+
+
+def costs_header(results, known):
+    """The text of costs.h."""
+    lines = [f"    {{.configuration = {known[name].number}, .causal = {'true' if causal else 'false'}, "
+             f".launch = {cost.launch:.3f}, .task = {cost.task:.3f}, .step = {cost.step:.4f}}},  // d {d}: {name}\n"
+             for (d, causal), costs in all_costs(results, known).items() for name, cost in costs.items()]
     cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n"
                     for result in sorted(results, key=lambda result: result["gpu"]))
-    return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. The rows of "
+    return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. By the rows of "
             f"harness/configurations.h.\n{cards}"
             "#pragma once\n\nnamespace flashladder {\n\n"
-            f"inline constexpr Choice choices[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
+            f"inline constexpr Cost costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
 
 
 # ---- the times
@@ -167,6 +243,7 @@ def measured(library, known):
             print(f"{str(of):40} {name:40} {ms:8.3f} ms {rows[-1]['tflops']:6.0f} TFLOP/s", flush=True)
     driver = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda, "commit": commit(),
+            "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count,
             "clocks": clocks_of(cards), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
             "rows": rows}
 
@@ -177,8 +254,8 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="the result file to write")
     parser.add_argument("--from", dest="source", type=pathlib.Path, nargs="+",
                         help="times nothing: takes these result files, one of each card")
-    parser.add_argument("--write", nargs="?", type=pathlib.Path, const=CHOICES, metavar="FILE",
-                        help="common/harness/choices.h, or another file")
+    parser.add_argument("--write", nargs="?", type=pathlib.Path, const=COSTS, metavar="FILE",
+                        help="common/harness/costs.h, or another file")
     arguments = parser.parse_args()
     known = configurations()
     if arguments.source:
@@ -187,7 +264,7 @@ def main():
         results = [measured(open_library(arguments.library), known)]
         if arguments.json:
             arguments.json.write_text(json.dumps(results[0], indent=1) + "\n")
-    header = choices_header(results, known)
+    header = costs_header(results, known)
     if arguments.write:
         arguments.write.write_text(header)
     else:

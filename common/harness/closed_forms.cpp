@@ -6,6 +6,7 @@
 #include <map>
 
 #include "harness/configurations.h"
+#include "launch.h"
 
 namespace flashladder {
 namespace {
@@ -166,9 +167,14 @@ ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for
             (rows - rows_without_keys) * lanes_a_row};
 }
 bool is_dynamic(const Configuration& c) { return c.schedule == lcsf::Schedule::dynamic; }
+/// What rung 14 takes on this device.
+const Configuration& chosen(const AttentionShape& s) {
+    const int best = configuration_for(s, device_attribute(cudaDevAttrMultiProcessorCount));
+    return configurations.at(static_cast<std::size_t>(best));
+}
 /// Read and written once a launch, whatever its heads: the word that counts the tasks.
 double distinct_bytes_of_launch(const std::string& stage, const AttentionShape& s) {
-    const bool asks = stage >= "14" ? is_dynamic(configurations[configuration_for(s.head_dim, s.causal, s.n_k)]) : stage >= "11";
+    const bool asks = stage >= "14" ? is_dynamic(chosen(s)) : stage >= "11";
     return asks ? 2 * float_bytes : 0;
 }
 
@@ -176,7 +182,7 @@ double distinct_bytes_of_launch(const std::string& stage, const AttentionShape& 
 
 std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes,
                                       bool wants_lse) {
-    static const std::map<std::string, std::function<ClosedForm(const Head&)>> forms = {
+    const std::map<std::string, std::function<ClosedForm(const Head&)>> forms = {
         {"00-standard-attention", standard_attention},
         {"01-minimal-flash", minimal_flash},
         {"02-shared-memory-tiling", tiled_flash},
@@ -193,8 +199,8 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"12-overlap", [](const Head& h) { return overlapped_flash(h, h.d == 64 ? 192 : 128, 128); }},
         {"13-lean-softmax", [](const Head& h) { return lean_flash(h, 3, h.d == 64 ? 128 : 64); }},
         {"14-lcsf",
-         [](const Head& h) {
-             const Configuration& best = configurations[configuration_for(int(h.d), h.causal, int(h.N_k))];
+         [&](const Head& h) {
+             const Configuration& best = chosen(s);
              return lean_flash(h, best.consumers, best.B_c, is_dynamic(best));
          }},
     };

@@ -1,8 +1,9 @@
 // What rung 14 can be built of, and which of that is the fastest for a problem.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <climits>
+#include <cstdint>
 #include <string>
 
 #include "lcsf/schedule.h"
@@ -25,12 +26,17 @@ struct Configuration {
 inline constexpr std::array configurations = {
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4},
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false},
-    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .section = 17},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::one_each},
     Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .schedule = lcsf::Schedule::one_each},
+    Configuration{.d = 64, .consumers = 2, .B_c = 128, .stages = 4, .schedule = lcsf::Schedule::one_each},
+    Configuration{.d = 64, .consumers = 1, .B_c = 128, .stages = 4, .turns = false, .schedule = lcsf::Schedule::one_each},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .section = 33},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::one_each},
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .schedule = lcsf::Schedule::one_each},
+    Configuration{.d = 128, .consumers = 1, .B_c = 128, .stages = 2, .turns = false, .schedule = lcsf::Schedule::one_each},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .schedule = lcsf::Schedule::fixed, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 1, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 2, .shown = true},
@@ -46,29 +52,51 @@ inline std::string to_string(const Configuration& c) {
            (c.section == lcsf::most_of_L2 ? "" : ", sections of " + std::to_string(c.section) + "% of L2");
 }
 
-/// A row of the table of choices: up to so many keys, this one of `configurations`.
-struct Choice {
-    int d;
+/// What a launch takes, in microseconds: once `launch`; then of each task that a multiprocessor has, one after the other,
+/// `task` and of each of its steps `step`. Fitted to times by tools/tune.py.
+struct Cost {
+    int configuration;
     bool causal;
-    int n_k, configuration;
+    double launch, task, step;
 };
 
 }  // namespace flashladder
 
-#include "harness/choices.h"
+#include "harness/costs.h"
 
 namespace flashladder {
 
-/// The number of the configuration that is best for a shape of this d.
-constexpr int configuration_for(int d, bool causal, int n_k) {
-    for (const Choice& choice : choices)
-        if (choice.d == d && choice.causal == causal && n_k <= choice.n_k) return choice.configuration;
-    return -1;
+/// How long a launch may take by a configuration, in microseconds. If not causal all tasks are alike, and some
+/// multiprocessor has one more than others. If causal the longest come first: no launch is shorter than one of these, and
+/// in many tasks all multiprocessors have as much to do.
+constexpr double expected_time(const Cost& cost, const AttentionShape& s, int multiprocessors) {
+    const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
+    const auto divide_up = [](std::int64_t x, std::int64_t y) { return (x + y - 1) / y; };
+    const int unit = 64, B_r = unit * c.consumers;
+    const std::int64_t tasks = divide_up(divide_up(s.n_q, unit), c.consumers) * s.heads * s.batch;
+    const double longest = static_cast<double>(divide_up(s.n_k, c.B_c));
+    const auto time = [&](double rounds, double steps) { return cost.launch + rounds * (cost.task + steps * cost.step); };
+    if (!s.causal) return time(static_cast<double>(divide_up(tasks, multiprocessors)), longest);
+    // From the first task of a head that sees a key to the last one, each has as much more to do as the one before.
+    const double without_keys = std::max(0, s.n_q - s.n_k) / static_cast<double>(s.n_q);
+    const double shortest = static_cast<double>(divide_up(std::min(s.n_k, std::max(0, s.n_k - s.n_q) + B_r), c.B_c));
+    const double mean = without_keys + (1 - without_keys) * (shortest + longest) / 2;
+    return std::max(time(1, longest), time(static_cast<double>(tasks) / multiprocessors, mean));
 }
-/// Whether it is best for any number of keys.
+
+/// The number of the configuration that is expected to be the fastest; -1 if there is none of this d.
+constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
+    const Cost* best = nullptr;
+    for (const Cost& cost : costs) {
+        if (configurations[static_cast<std::size_t>(cost.configuration)].d != s.head_dim || cost.causal != s.causal) continue;
+        if (!best || expected_time(cost, s, multiprocessors) < expected_time(*best, s, multiprocessors)) best = &cost;
+    }
+    return best ? best->configuration : -1;
+}
+/// Whether it is for any problem.
 constexpr bool is_chosen(int configuration, bool causal) {
-    for (const Choice& choice : choices)
-        if (choice.configuration == configuration && choice.causal == causal) return true;
+    for (const Cost& cost : costs)
+        if (cost.configuration == configuration && cost.causal == causal) return true;
     return false;
 }
 

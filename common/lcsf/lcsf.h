@@ -44,9 +44,9 @@ constexpr std::size_t most_shared_bytes = 232448;  // 227 KB, of a block of sm_9
 /// Registers of a thread that loads, and of one that computes, for so many consumers: all that a multiprocessor has.
 template <int consumers>
 struct Registers {
-    static_assert(consumers >= 2 && consumers <= 4, "LCSF: a block has 2, 3 or 4 consumers");
-    static constexpr int producer = consumers == 2 ? 40 : consumers == 3 ? 32 : 24;
-    static constexpr int consumer = consumers == 2 ? 232 : consumers == 3 ? 160 : 112;
+    static_assert(consumers >= 1 && consumers <= 4, "LCSF: a block has 1 to 4 consumers");
+    static constexpr int producer = consumers <= 2 ? 40 : consumers == 3 ? 32 : 24;
+    static constexpr int consumer = consumers == 1 ? 256 : consumers == 2 ? 232 : consumers == 3 ? 160 : 112;
 };
 
 template <class Kernel>
@@ -150,7 +150,8 @@ struct Checked {
     static_assert(requires { typename Kernel::Task; }, "LCSF: a Kernel must have a type Task");
     static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
 
-    static_assert(Kernel::consumers >= 2 && Kernel::consumers <= 4, "LCSF: a block has 2, 3 or 4 consumers");
+    static_assert(Kernel::consumers >= 1 && Kernel::consumers <= 4, "LCSF: a block has 1 to 4 consumers");
+    static_assert(Kernel::consumers > 1 || !Kernel::turns, "LCSF: a single consumer has nobody to take turns with");
     static_assert(Kernel::stages >= 1, "LCSF: a ring has at least 1 slot: stages");
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,

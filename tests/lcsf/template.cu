@@ -173,7 +173,8 @@ TemplateCase template_case() {
 
 std::vector<TemplateCase> template_cases() {
     using enum lcsf::Schedule;
-    return {template_case<2, 1, 1, true, false, fixed>(),       template_case<2, 2, 2, true, true, dynamic>(),
+    return {template_case<1, 1, 1, true, false, one_each>(),    template_case<1, 2, 2, true, false, dynamic>(),
+            template_case<2, 1, 1, true, false, fixed>(),       template_case<2, 2, 2, true, true, dynamic>(),
             template_case<2, 4, 1, false, true, one_each>(),    template_case<2, 2, 2, false, false, dynamic, true>(),
             template_case<3, 1, 2, true, true, dynamic>(),      template_case<3, 2, 1, false, false, fixed>(),
             template_case<3, 4, 2, true, false, one_each>(),    template_case<3, 4, 1, true, true, fixed, true>(),

@@ -13,6 +13,9 @@
 #ifndef OWN_IS_LOADED
 #define OWN_IS_LOADED true
 #endif
+#ifndef TURNS
+#define TURNS true
+#endif
 #ifndef FIRST
 #define FIRST SharedTile<__half, 64, 64, Swizzled<128>>
 #endif
@@ -41,7 +44,7 @@ struct Kernel {
     static constexpr bool own_is_loaded = OWN_IS_LOADED;
 #endif
 #ifndef NO_turns
-    static constexpr bool turns = true;
+    static constexpr bool turns = TURNS;
 #endif
 #ifndef NO_schedule
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
