@@ -657,7 +657,7 @@ std::string template_table(const nlohmann::json& r, const Arguments& arguments) 
 /// What the configurations of rung 14 cost, as it was compiled.
 std::string costs_table(const nlohmann::json&, const Arguments& arguments) {
     Table table({"d", "causal", "configuration", "a launch", "a task", "a step"});
-    for (const Cost& cost : costs) {
+    for (const ConfigurationCost& cost : configuration_costs) {
         const Configuration& config = configurations[static_cast<std::size_t>(cost.configuration)];
         table.add({fmt::format("{}", config.d), cost.causal ? "yes" : "no", to_string(config),
                    fmt::format("{:.2f}", cost.launch), fmt::format("{:.2f}", cost.task), fmt::format("{:.3f}", cost.step)});

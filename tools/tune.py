@@ -126,7 +126,7 @@ def fitted(c, times, multiprocessors):
             rounds, steps = max(rounds_and_steps(c, of, multiprocessors),
                                 key=lambda both: both[0] * (cost.task + both[1] * cost.step))
             us = by_name[c.name]
-            weight = (min(by_name.values()) / us) ** 2
+            weight = (min(by_name.values()) / us) ** 3
             rows.append([weight * x for x in (1 / us, rounds / us, rounds * steps / us, 1)])
         cost = Cost(*least_squares(rows))
     return cost
@@ -192,7 +192,7 @@ def costs_header(results, known):
     return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. By the rows of "
             f"harness/configurations.h.\n{cards}"
             "#pragma once\n\nnamespace flashladder {\n\n"
-            f"inline constexpr Cost costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
+            f"inline constexpr ConfigurationCost configuration_costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
 
 
 # ---- the times

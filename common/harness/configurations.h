@@ -54,7 +54,7 @@ inline std::string to_string(const Configuration& c) {
 
 /// What a launch takes, in microseconds: once `launch`; then of each task that a multiprocessor has, one after the other,
 /// `task` and of each of its steps `step`. Fitted to times by tools/tune.py.
-struct Cost {
+struct ConfigurationCost {
     int configuration;
     bool causal;
     double launch, task, step;
@@ -69,7 +69,7 @@ namespace flashladder {
 /// How long a launch may take by a configuration, in microseconds. If not causal all tasks are alike, and some
 /// multiprocessor has one more than others. If causal the longest come first: no launch is shorter than one of these, and
 /// in many tasks all multiprocessors have as much to do.
-constexpr double expected_time(const Cost& cost, const AttentionShape& s, int multiprocessors) {
+constexpr double expected_time(const ConfigurationCost& cost, const AttentionShape& s, int multiprocessors) {
     const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
     const auto divide_up = [](std::int64_t x, std::int64_t y) { return (x + y - 1) / y; };
     const int unit = 64, B_r = unit * c.consumers;
@@ -86,8 +86,8 @@ constexpr double expected_time(const Cost& cost, const AttentionShape& s, int mu
 
 /// The number of the configuration that is expected to be the fastest; -1 if there is none of this d.
 constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
-    const Cost* best = nullptr;
-    for (const Cost& cost : costs) {
+    const ConfigurationCost* best = nullptr;
+    for (const ConfigurationCost& cost : configuration_costs) {
         if (configurations[static_cast<std::size_t>(cost.configuration)].d != s.head_dim || cost.causal != s.causal) continue;
         if (!best || expected_time(cost, s, multiprocessors) < expected_time(*best, s, multiprocessors)) best = &cost;
     }
@@ -95,7 +95,7 @@ constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
 }
 /// Whether it is for any problem.
 constexpr bool is_chosen(int configuration, bool causal) {
-    for (const Cost& cost : costs)
+    for (const ConfigurationCost& cost : configuration_costs)
         if (cost.configuration == configuration && cost.causal == causal) return true;
     return false;
 }
