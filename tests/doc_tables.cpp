@@ -157,7 +157,7 @@ TEST_CASE("costs: a line for each configuration that may be chosen") {
     CHECK(std::count(text.begin(), text.end(), '|') == 7 * (2 + static_cast<int>(std::size(configuration_costs))));
     CHECK(text.find("of both cards") == text.npos);
     project.write("tune-h200.json", measured());
-    CHECK(project.has("costs", "of both cards together"));
+    CHECK(project.has("costs", "Microseconds, fitted to times in bf16 of both cards together"));
     for (const ConfigurationCost& cost : configuration_costs)
         CHECK(text.find((cost.causal ? " | yes | " : " | no | ") +
                         to_string(configurations[static_cast<std::size_t>(cost.configuration)]) + " | ") != text.npos);

@@ -85,11 +85,21 @@ def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
     return Shape(batch or max(1, 16384 // n), heads, kv_heads or heads, n, n, head_dim, causal)
 
 
+def drawn_shapes(number, seed=2026):
+    """Of all sizes, the same each time: what no table of choices was made for."""
+    draw = random.Random(seed)
+    return [shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8), draw.randint(2, 48))
+            for _ in range(number)]
+
+
 GRIDS = {
     "full": [shape(d, n, causal) for d in (64, 128) for causal in (False, True)
              for n in (512, 1024, 2048, 4096, 8192, 16384)],
     "short": [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 8192)],
     "ladder": [shape(128, 4096, False), shape(64, 4096, False)],
+    "few": [shape(d, n, causal, batch=1, heads=heads) for d in (64, 128) for causal in (False, True)
+            for heads in (4, 8, 32) for n in (1024, 2048, 4096, 8192)],
+    "drawn": drawn_shapes(24),
 }
 NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
 MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),

@@ -178,6 +178,7 @@ std::string features_table(const nlohmann::json& r, const Arguments& arguments) 
 std::string column_of(const std::string& stage) {
     if (stage == "peer:torch-flash") return "FA2";
     if (stage == "peer:torch-cudnn") return "cuDNN";
+    if (stage == "peer:flash_attn_interface") return "FA3";
     return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, 2);
 }
 
@@ -265,6 +266,41 @@ std::string more_table(const nlohmann::json& file, const Arguments&) {
         "launches without a pause for 0.4 s, and of a few after a rest; clock and power in the second half. The clock "
         "at the end of this line is that of the few. {}",
         problems.markdown(), sustained.markdown(), caption_under_load(r));
+}
+
+/// A grid of problems of several sizes: the stages and peers, and the highest stage against the fastest peer.
+std::string peers_table(const nlohmann::json& r, const Arguments&) {
+    struct Fastest {
+        double stage = 0, peer = 0;
+    };
+    std::vector<std::pair<std::vector<std::string>, Fastest>> ratios;
+    Pivot problems{{"d", "causal", "B", "heads", "N"}};
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        const std::vector<std::string> problem = {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no",
+                                                  s.at("batch").dump(), heads_words(s), s.at("n_q").dump()};
+        const std::string stage = row.at("stage");
+        const double tflops = row.value("tflops", 0.0);
+        problems.add(problem, column_of(stage), tflops > 0 ? fmt::format("{:.0f}", tflops) : "wrong");
+        if (ratios.empty() || ratios.back().first != problem) ratios.push_back({problem, {}});
+        Fastest& fastest = ratios.back().second;
+        if (stage.starts_with("peer:"))
+            fastest.peer = std::max(fastest.peer, tflops);
+        else
+            fastest.stage = tflops;  // by name: the highest comes last
+    }
+    double logarithms = 0, lowest = INFINITY;
+    for (const auto& [problem, of] : ratios) {
+        const double ratio = of.stage / of.peer;
+        problems.add(problem, "of the fastest peer", fmt::format("{:.2f}", ratio));
+        logarithms += std::log(ratio);
+        lowest = std::min(lowest, ratio);
+    }
+    return fmt::format(
+        "{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; geometric mean {:.3f}, lowest "
+        "{:.2f}. PyTorch {}, cuDNN {}. {}",
+        problems.markdown(), std::exp(logarithms / static_cast<double>(ratios.size())), lowest,
+        r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
 /// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
@@ -940,6 +976,8 @@ const std::map<std::string, Generator> generators = {
     {"compare", {compare_file, compare_table}},
     {"compare-h200", {compare_file_of_h200, compare_table}},
     {"comparison", {compare_file, more_table}},
+    {"few", {"docs/results/few.json", peers_table}},
+    {"drawn", {"docs/results/drawn.json", peers_table}},
     {"template", {template_file, template_table}},
     {"choices", {"", choices_table}},
     {"costs", {"", costs_table}},
