@@ -1,5 +1,6 @@
 #include "doc_tables.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 #include <algorithm>
