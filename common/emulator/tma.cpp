@@ -1,6 +1,7 @@
 // TMA: boxes of a tensor, and runs of bytes, between device and shared memory. A load arrives in parts; a store reads
 // shared memory first, and writes later.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
