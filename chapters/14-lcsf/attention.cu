@@ -4,7 +4,7 @@
 //           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
 //           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
 // Saves     lines. The machine code is that of rung 13.
-// Costs     a template to learn. Which tiles are best for which shape, a table says (harness/configurations.h).
+// Costs     a template to learn. Which tiles are best for which shape, a model says (harness/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
 // Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
 //           sm_90a
@@ -181,7 +181,7 @@ void launch_configuration(const ForwardArgs& args) {
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
-/// By a table that tools/tune.py has made: harness/choices.h.
+/// Which one is the fastest, harness/configurations.h expects from the number of tasks and of their steps.
 template <class Element, bool causal, std::size_t i>
 void launch_if(std::size_t best, const ForwardArgs& args) {
     if constexpr (is_chosen(i, causal))
@@ -189,7 +189,7 @@ void launch_if(std::size_t best, const ForwardArgs& args) {
 }
 void launch(const ForwardArgs& args) {
     with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        const std::size_t best = configuration_for(args.shape.head_dim, causal, args.shape.n_k);
+        const std::size_t best = configuration_for(args.shape, device_attribute(cudaDevAttrMultiProcessorCount));
         [&]<std::size_t... i>(std::index_sequence<i...>) {
             (launch_if<Element, causal, i>(best, args), ...);
         }(std::make_index_sequence<configurations.size()>());
