@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <climits>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -67,6 +68,9 @@ TEST_CASE("configuration_for: of the d and mask of the shape, the one that is ex
                             CHECK(of_best <= expected_time(cost, s, 132));
                 }
     CHECK(configuration_for(shape_of(1, 100, 100, 80, false), 132) == -1);
+    for (const bool causal : {false, true})  // the most keys that a shape can have
+        for (const ConfigurationCost& cost : configuration_costs)
+            if (cost.causal == causal) CHECK(expected_time(cost, shape_of(1, 1, INT_MAX, 64, causal), 132) > 1e6);
 }
 
 TEST_CASE("costs: of configurations that are there, each once, no time negative, none of those for the lesson alone") {

@@ -72,14 +72,17 @@ namespace flashladder {
 constexpr double expected_time(const ConfigurationCost& cost, const AttentionShape& s, int multiprocessors) {
     const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
     const auto divide_up = [](std::int64_t x, std::int64_t y) { return (x + y - 1) / y; };
-    const int unit = 64, B_r = unit * c.consumers;
-    const std::int64_t tasks = divide_up(divide_up(s.n_q, unit), c.consumers) * s.heads * s.batch;
-    const double longest = static_cast<double>(divide_up(s.n_k, c.B_c));
-    const auto time = [&](double rounds, double steps) { return cost.launch + rounds * (cost.task + steps * cost.step); };
+    const std::int64_t unit = 64, B_r = unit * c.consumers, n_q = s.n_q, n_k = s.n_k;
+    const std::int64_t tasks = divide_up(divide_up(n_q, unit), c.consumers) * s.heads * s.batch;
+    const double longest = static_cast<double>(divide_up(n_k, c.B_c));
+    const auto time = [&](double rounds, double steps) {
+        return cost.launch + rounds * (cost.task + steps * cost.step);
+    };
     if (!s.causal) return time(static_cast<double>(divide_up(tasks, multiprocessors)), longest);
     // From the first task of a head that sees a key to the last one, each has as much more to do as the one before.
-    const double without_keys = std::max(0, s.n_q - s.n_k) / static_cast<double>(s.n_q);
-    const double shortest = static_cast<double>(divide_up(std::min(s.n_k, std::max(0, s.n_k - s.n_q) + B_r), c.B_c));
+    const std::int64_t seen_by_all = std::max<std::int64_t>(0, n_k - n_q);
+    const double without_keys = static_cast<double>(std::max<std::int64_t>(0, n_q - n_k)) / static_cast<double>(n_q);
+    const double shortest = static_cast<double>(divide_up(std::min(n_k, seen_by_all + B_r), c.B_c));
     const double mean = without_keys + (1 - without_keys) * (shortest + longest) / 2;
     return std::max(time(1, longest), time(static_cast<double>(tasks) / multiprocessors, mean));
 }
@@ -88,7 +91,8 @@ constexpr double expected_time(const ConfigurationCost& cost, const AttentionSha
 constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
     const ConfigurationCost* best = nullptr;
     for (const ConfigurationCost& cost : configuration_costs) {
-        if (configurations[static_cast<std::size_t>(cost.configuration)].d != s.head_dim || cost.causal != s.causal) continue;
+        const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
+        if (c.d != s.head_dim || cost.causal != s.causal) continue;
         if (!best || expected_time(cost, s, multiprocessors) < expected_time(*best, s, multiprocessors)) best = &cost;
     }
     return best ? best->configuration : -1;
