@@ -163,6 +163,26 @@ TEST_CASE("costs: a line for each configuration that may be chosen") {
                         to_string(configurations[static_cast<std::size_t>(cost.configuration)]) + " | ") != text.npos);
 }
 
+TEST_CASE("few, drawn: the highest rung against the fastest of the others, what is wrong left out") {
+    const auto row = [](const char* stage, int heads, const json& tflops) {
+        json of = {{"stage", stage}, {"shape", {{"head_dim", 64}, {"causal", heads == 4}, {"batch", 1}, {"heads", heads},
+                                                {"kv_heads", heads}, {"n_q", 1024}, {"n_k", 1024}}}};
+        if (!tflops.is_null()) of["tflops"] = tflops;
+        return of;
+    };
+    const json rows = {row("13-lean-softmax", 4, 50), row("14-lcsf", 4, 90), row("peer:flash_attn_interface", 4, 60),
+                       row("peer:torch-cudnn", 4, 45), row("14-lcsf", 8, 80), row("peer:flash_attn_interface", 8, nullptr),
+                       row("peer:torch-cudnn", 8, 100)};
+    const Project project;
+    for (const std::string name : {"few", "drawn"}) {
+        project.write(name + ".json", measured({{"rows", rows}}));
+        CHECK(project.has(name, "| d | causal | B | heads | N | 13 | 14 | FA3 | cuDNN | of the fastest peer |"));
+        CHECK(project.has(name, "| 64 | yes | 1 | 4 | 1024 | 50 | 90 | 60 | 45 | 1.50 |"));
+        CHECK(project.has(name, "| 64 | no | 1 | 8 | 1024 |  | 80 | wrong | 100 | 0.80 |"));
+        CHECK(project.table(name).find("geometric mean 1.095, lowest 0.80.") != std::string::npos);
+    }
+}
+
 TEST_CASE("choices: for each problem what a launch takes on 132 multiprocessors") {
     const std::string text = Project().table("choices");
     INFO(text);

@@ -86,7 +86,7 @@ def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
 
 
 def drawn_shapes(number, seed=2026):
-    """Of all sizes, the same each time: what no table of choices was made for."""
+    """Of all sizes, the same each time: what nothing was tuned for."""
     draw = random.Random(seed)
     return [shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8), draw.randint(2, 48))
             for _ in range(number)]

@@ -701,9 +701,9 @@ std::string costs_table(const nlohmann::json&, const Arguments& arguments) {
     }
     const nlohmann::json tuned = results(tune_file, arguments), other = results(tune_file_of_h200, arguments);
     if (tuned.is_null()) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
-    const std::string cards = other.is_null() ? caption_under_load(tuned) : caption_under_load(tuned) + caption_under_load(other);
-    return fmt::format("{}\nMicroseconds, fitted to times in bf16{}. {}", table.markdown(),
-                       other.is_null() ? "" : " of both cards together", cards);
+    return fmt::format("{}\nMicroseconds, fitted to times in bf16{}. {}{}", table.markdown(),
+                       other.is_null() ? "" : " of both cards together", caption_under_load(tuned),
+                       other.is_null() ? "" : caption_under_load(other));
 }
 
 /// Which configuration of rung 14 is taken for which problem on a GPU of 132 multiprocessors, as it was compiled.

@@ -151,7 +151,6 @@ struct Checked {
     static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
 
     static_assert(Kernel::consumers >= 1 && Kernel::consumers <= 4, "LCSF: a block has 1 to 4 consumers");
-    static_assert(Kernel::consumers > 1 || !Kernel::turns, "LCSF: a single consumer has nobody to take turns with");
     static_assert(Kernel::stages >= 1, "LCSF: a ring has at least 1 slot: stages");
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
