@@ -60,11 +60,14 @@ else()
   # On a GPU expf sets no errno, so it may be moved out of loops; and kernels look at floats as float4, which nvcc allows.
   # Nor does nvcc warn of what a host compiler finds suspicious in kernels. -g1: reports need lines and no more. -O1: what
   # -O3 takes three times as long to compile runs no faster, for the hooks take the time.
+  # The frame pointer leads from a hook to the caller of the function that it is in.
   target_compile_options(kernel_options INTERFACE -O1 -g1 -fsanitize=thread -fno-tree-vectorize -fno-math-errno
-    -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
+    -fno-strict-aliasing -fno-omit-frame-pointer -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # No hook sees a struct that is loaded to be passed by value, so functions have to be inlined as -O3 does it.
-    target_compile_options(kernel_options INTERFACE -finline-functions -finline-small-functions -findirect-inlining
+    # Of a call, g++ puts no hook in front of the load of a struct that is passed by value, nor of the store of one that
+    # is returned. Where no copy is elided, both are left to a constructor or an assignment, which have hooks. Nor does
+    # it see the memory that a loop touches which it has turned into a call of memcpy.
+    target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-loop-distribute-patterns
       -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
   else()
     target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as

@@ -213,20 +213,24 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void* p, std::size_t n) { check_pieces(p, n, Access::read, PC); }
 void __tsan_write_range(void* p, std::size_t n) { check_pieces(p, n, Access::write, PC); }
-void* __tsan_memcpy(void* to, const void* from, std::size_t n) {
-    check_pieces(from, n, Access::read, PC);
-    check_pieces(to, n, Access::write, PC);
-    return std::memcpy(to, from, n);
-}
-void* __tsan_memmove(void* to, const void* from, std::size_t n) {
-    check_pieces(from, n, Access::read, PC);
-    check_pieces(to, n, Access::write, PC);
-    return std::memmove(to, from, n);
-}
-void* __tsan_memset(void* p, int value, std::size_t n) {
-    check_pieces(p, n, Access::write, PC);
-    return std::memset(p, value, n);
-}
+// clang calls the first three by themselves, g++ by device_functions.h.
+#define MEMORY_FUNCTIONS(prefix)                                           \
+    void* prefix##memcpy(void* to, const void* from, std::size_t n) {      \
+        check_pieces(from, n, Access::read, PC);                           \
+        check_pieces(to, n, Access::write, PC);                            \
+        return std::memcpy(to, from, n);                                   \
+    }                                                                      \
+    void* prefix##memmove(void* to, const void* from, std::size_t n) {     \
+        check_pieces(from, n, Access::read, PC);                           \
+        check_pieces(to, n, Access::write, PC);                            \
+        return std::memmove(to, from, n);                                  \
+    }                                                                      \
+    void* prefix##memset(void* p, int value, std::size_t n) {              \
+        check_pieces(p, n, Access::write, PC);                             \
+        return std::memset(p, value, n);                                   \
+    }
+MEMORY_FUNCTIONS(__tsan_)
+MEMORY_FUNCTIONS(emulator_)
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}

@@ -1,0 +1,117 @@
+#include "symbols.h"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+namespace emulator {
+namespace {
+
+using SectionHeader = ElfW(Shdr);
+using ElfSymbol = ElfW(Sym);
+
+struct Module {
+    std::uintptr_t load_address = 0;  // 0 for a program that is not position independent
+    std::string path;
+};
+
+/// The program or library that this function is in.
+Module this_module() {
+    Module module;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            const auto here = reinterpret_cast<std::uintptr_t>(&this_module);
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& header = info->dlpi_phdr[i];
+                if (header.p_type != PT_LOAD || here - info->dlpi_addr - header.p_vaddr >= header.p_memsz) continue;
+                *static_cast<Module*>(data) = {info->dlpi_addr,
+                                               info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe"};
+                return 1;
+            }
+            return 0;
+        },
+        &module);
+    return module;
+}
+
+template <class T>
+std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t bytes) {
+    std::vector<T> result(bytes / sizeof(T));
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(reinterpret_cast<char*>(result.data()), static_cast<std::streamsize>(result.size() * sizeof(T)));
+    if (!file) result.clear();
+    return result;
+}
+
+void sort_and_deduplicate(std::vector<Symbol>& symbols) {
+    std::sort(symbols.begin(), symbols.end(), [](const Symbol& a, const Symbol& b) {
+        return a.begin != b.begin ? a.begin < b.begin : a.bytes > b.bytes;
+    });
+    const auto same = [](const Symbol& a, const Symbol& b) { return a.begin == b.begin; };
+    symbols.erase(std::unique(symbols.begin(), symbols.end(), same), symbols.end());
+}
+
+Symbols read_symbols() {
+    Symbols symbols;
+    const Module module = this_module();
+    std::ifstream file(module.path, std::ios::binary);
+    const auto header = read<ElfW(Ehdr)>(file, 0, sizeof(ElfW(Ehdr)));
+    if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return symbols;
+    const auto sections =
+        read<SectionHeader>(file, header[0].e_shoff, header[0].e_shnum * sizeof(SectionHeader));
+    static std::vector<char> names;  // what the symbols point into
+    const auto table = std::find_if(sections.begin(), sections.end(),
+                                    [](const SectionHeader& section) { return section.sh_type == SHT_SYMTAB; });
+    if (table == sections.end()) return symbols;
+    const SectionHeader& strings = sections[table->sh_link];
+    names = read<char>(file, strings.sh_offset, strings.sh_size);
+    for (const ElfSymbol& symbol : read<ElfSymbol>(file, table->sh_offset, table->sh_size)) {
+        if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= sections.size() || symbol.st_size == 0 ||
+            symbol.st_name >= names.size())
+            continue;
+        const char* name = names.data() + symbol.st_name;
+        const int type = ELF64_ST_TYPE(symbol.st_info);
+        if (type == STT_TLS) symbols.thread_locals.push_back({symbol.st_value, symbol.st_size, name});
+        if (type == STT_FUNC)
+            symbols.functions.push_back({module.load_address + symbol.st_value, symbol.st_size, name});
+        if (type == STT_OBJECT && sections[symbol.st_shndx].sh_flags & SHF_WRITE)
+            symbols.variables.push_back({module.load_address + symbol.st_value, symbol.st_size, name});
+    }
+    for (auto* list : {&symbols.functions, &symbols.variables, &symbols.thread_locals}) sort_and_deduplicate(*list);
+    return symbols;
+}
+
+}  // namespace
+
+const Symbols& Symbols::instance() {
+    static const Symbols symbols = read_symbols();
+    return symbols;
+}
+
+const Symbol* find_before(const std::vector<Symbol>& symbols, std::uintptr_t address) {
+    const auto behind = std::upper_bound(symbols.begin(), symbols.end(), address,
+                                         [](std::uintptr_t a, const Symbol& symbol) { return a < symbol.begin; });
+    return behind == symbols.begin() ? nullptr : &*(behind - 1);
+}
+
+const Symbol* find(const std::vector<Symbol>& symbols, std::uintptr_t address) {
+    const Symbol* symbol = find_before(symbols, address);
+    return symbol && symbol->contains(address) ? symbol : nullptr;
+}
+
+std::string name_of(const Symbol& variable) {
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> words(abi::__cxa_demangle(variable.name, nullptr, nullptr, &status),
+                                                       std::free);
+    const std::string name = words ? words.get() : variable.name;
+    const std::size_t colon = name.rfind("::");
+    return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+}  // namespace emulator

@@ -1,0 +1,36 @@
+// What the program's symbol table says: its functions, and the variables that kernels may use. A `__shared__` variable
+// is a thread-local one, a `__device__` or `__constant__` one is any other that is not only read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+struct Symbol {
+    std::uintptr_t begin = 0;  // of a thread-local variable: from the beginning of the thread's copies
+    std::size_t bytes = 0;
+    const char* name = "";  // as the compiler has mangled it
+
+    bool contains(std::uintptr_t address) const { return address - begin < bytes; }
+};
+
+/// Without doubles, by their addresses. Empty for a program that was stripped.
+struct Symbols {
+    std::vector<Symbol> functions, variables, thread_locals;
+
+    /// Of the program or library that contains the emulator.
+    static const Symbols& instance();
+};
+
+/// The one that contains the address, or null.
+const Symbol* find(const std::vector<Symbol>& symbols, std::uintptr_t address);
+/// The last one that begins at the address or before it, or null.
+const Symbol* find_before(const std::vector<Symbol>& symbols, std::uintptr_t address);
+
+/// A variable's name without namespaces and functions: "tile".
+std::string name_of(const Symbol& variable);
+
+}  // namespace emulator
