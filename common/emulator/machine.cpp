@@ -241,13 +241,9 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
     synchronize(threads.data(), n);
 }
 
-/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory. Nor do matrix instructions; but which
-/// lane reads what is not said of them, so what any lane knows is taken to be known to all. At a named barrier lanes only
-/// meet: what it orders is seen to there.
-bool orders_memory(std::string_view name) {
-    return name == "__syncwarp" ||
-           !(name.starts_with("__") || name == "elect_one" || name.starts_with("named_barrier"));
-}
+/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory; nor do ldmatrix, stmatrix and mma.
+/// Which lane a wgmma acts for is not said: what any of them knows is taken to be known to it.
+bool orders_memory(std::string_view name) { return name == "__syncwarp" || name.starts_with("wgmma"); }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
 void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
