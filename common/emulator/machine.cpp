@@ -263,16 +263,27 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     }
 }
 
-/// A barrier is an error as soon as it can no longer be reached by all, whether or not a GPU would let it pass.
-void check_barrier(Block& block) {
-    const BlockBarrier& barrier = block.barrier;
+/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at whatever
+/// line they come to it.
+void complete_barrier_if_all_arrived(Block& block) {
+    BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
     const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
-    fail(cudaErrorLaunchFailure, barrier.where, [&] {
-        return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
-                           count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
-                           exited->index.x, exited->index.y, exited->index.z);
-    });
+    if (settings().strict_barriers && exited != block.threads.end())
+        fail(cudaErrorLaunchFailure, barrier.where, [&] {
+            return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
+                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
+                               exited->index.x, exited->index.y, exited->index.z);
+        });
+    barrier.last_sum = barrier.sum;
+    running->idle_yields = 0;
+    if (counting) {
+        trace_barrier(barrier.where);
+        for (Warp& warp : block.warps) trace_convergence(warp);
+    }
+    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
+    for (Thread* thread : barrier.arrived) wake(*thread);
+    barrier.arrived.clear();
 }
 
 /// `thread` is null where no single one is to blame.
@@ -424,7 +435,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     warp.live &= ~(Lanes(1) << thread.lane());
     if (counting && warp.live == 0) trace_convergence(warp);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
-    check_barrier(block);
+    complete_barrier_if_all_arrived(block);
     block.cluster->check_barrier();
     self->exit_fiber();
 }
@@ -459,7 +470,8 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.where = where;
         barrier.name = name;
         barrier.sum = 0;
-    } else if (!same_place(barrier.where, where)) {
+    } else if (std::strcmp(barrier.name, name) != 0 ||  // PTX ISA: barrier.red and barrier.sync do not mix
+               (settings().strict_barriers && !same_place(barrier.where, where))) {
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
                                count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,
@@ -468,21 +480,10 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
     }
     barrier.arrived.push_back(current);
     barrier.sum += predicate;
-    if (barrier.arrived.size() == block.live) {
-        if (block.live < block.threads.size()) check_barrier(block);
-        barrier.last_sum = barrier.sum;
-        running->idle_yields = 0;
-        if (counting) {
-            trace_barrier(barrier.where);
-            for (Warp& warp : block.warps) trace_convergence(warp);
-        }
-        if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
-        for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
-        barrier.arrived.clear();
-        current->block->home->suspend();
-    } else {
-        wait({name}, where);
-    }
+    current->waits_for = {name};
+    current->where = where;
+    complete_barrier_if_all_arrived(block);  // this thread is woken too: the last need not be the first to go on
+    block.home->suspend();
     return barrier.last_sum;
 }
 
@@ -551,8 +552,12 @@ void thread_fence() {
 Settings& settings() {
     static Settings settings = [] {
         Settings from_environment;
-        const char* races = std::getenv("LADDER_RACES");
-        from_environment.races = races && std::string_view(races) == "1";
+        const auto is_set = [](const char* name) {
+            const char* value = std::getenv(name);
+            return value && std::string_view(value) == "1";
+        };
+        from_environment.races = is_set("LADDER_RACES");
+        from_environment.strict_barriers = is_set("LADDER_STRICT_BARRIERS");
         return from_environment;
     }();
     return settings;
