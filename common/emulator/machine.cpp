@@ -158,7 +158,10 @@ public:
     bool finished() const { return block_.live == 0; }
 
     /// Called in a fiber: goes back to the scheduler of this multiprocessor.
-    void suspend() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
+    void suspend() {
+        if (watching) check_suspects();
+        scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx;
+    }
     void exit_fiber() { context::jump_fcontext(scheduler_, nullptr); }
 
 private:
@@ -423,6 +426,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     auto* self = static_cast<Multiprocessor*>(from.data);
     self->scheduler_ = from.fctx;
     running->kernel->run(running->kernel->parameters);
+    if (watching) check_suspects();
 
     Thread& thread = *current;
     Block& block = *thread.block;

@@ -376,6 +376,55 @@ bool run_add_up(int* lines) {
     return sum.download() == std::vector<int>{blocks};
 }
 
+enum class SameValue { correct, other_value, other_value_later, other_byte, read_before, read_behind };
+
+/// All threads of all blocks store the same: who comes last does not matter. A copy of many bytes too.
+template <SameValue m>
+__global__ void same_value_kernel(int* values, int* result, [[maybe_unused]] int* lines) {
+    struct Many {
+        int x[9];
+    };
+    __shared__ Many many;
+    __shared__ int flag;
+    __shared__ char byte;
+    const int self = blockIdx.x * blockDim.x + threadIdx.x;
+    flag = 5;
+    byte = 5;
+    __syncthreads();
+    int was = 5;
+    if (m == SameValue::read_before && threadIdx.x == 0) {
+        NOTE(0);
+        was = flag;
+    }
+    NOTE(1);
+    flag = was;
+    byte = m == SameValue::other_byte ? threadIdx.x : 5;
+    if (m == SameValue::other_value_later && threadIdx.x == 40) {
+        pass_time();
+        NOTE(0);
+        flag = 6;
+    }
+    const Many same = {{5, 5, 5, 5, 5, 5, 5, 5, 5}};
+    many = same;
+    NOTE(2);
+    *values = m == SameValue::other_value ? self : 5;
+    if (m == SameValue::read_behind && threadIdx.x == 0) {
+        NOTE(0);
+        result[self] = flag;
+    }
+    __syncthreads();
+    result[self] = (flag + byte + many.x[8]) / 3;
+}
+
+template <auto kernel>
+bool run_same_value(int* lines) {
+    constexpr unsigned blocks = 6;
+    const DeviceArray<int> value(std::vector<int>{0}), result(blocks * threads);
+    launch_kernel(kernel, {blocks, threads}, value.data(), result.data(), lines);
+    const std::vector<int> values = result.download();
+    return value.download()[0] == 5 && std::all_of(values.begin(), values.end(), [](int x) { return x == 5; });
+}
+
 enum class Shift { correct, one_launch_for_two };
 
 /// Two steps, in each of which a block takes what its neighbour has written in the step before.
@@ -478,6 +527,13 @@ std::vector<SyncKernel> thread_kernels() {
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_behind_the_flag>>, race(release)},
         {"add_up", "", run_add_up<add_up_kernel<AddUp::correct>>, {}},
         {"add_up", "no_atomic", run_add_up<add_up_kernel<AddUp::no_atomic>>, race(release, {1})},
+#define SAME_VALUE(m) "same_value", #m, run_same_value<same_value_kernel<SameValue::m>>
+        {"same_value", "", run_same_value<same_value_kernel<SameValue::correct>>, {}},
+        {SAME_VALUE(other_value), race("", {2})},
+        {SAME_VALUE(other_value_later), race("__sync")},
+        {SAME_VALUE(other_byte), race("__sync", {})},
+        {SAME_VALUE(read_before), race("__sync")},
+        {SAME_VALUE(read_behind), race("__sync")},
         {"shift", "", run_shift<Shift::correct>, {}},
         {"shift", "one_launch_for_two", run_shift<Shift::one_launch_for_two>, race(release)},
     };
