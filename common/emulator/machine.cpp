@@ -25,6 +25,7 @@ namespace emulator {
 
 Thread* current = nullptr;
 bool reporting = false;
+bool awaiting_store = false;
 
 namespace {
 
@@ -306,12 +307,49 @@ void record_failure(int code, std::string_view what, const Block& block, const T
     report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
 }
 
+/// A read of shared memory that nobody had written.
+struct UnwrittenRead {
+    std::uintptr_t address;
+    std::size_t bytes;
+    Thread* reader;
+    Place where;
+    std::string words;
+};
+std::vector<UnwrittenRead> unwritten_reads;
+
+void record_unwritten_read() {
+    const UnwrittenRead& read = unwritten_reads.front();
+    record_failure(cudaErrorLaunchFailure, read.words, *read.reader->block, read.reader, read.where);
+}
+
 /// Leaves the fiber for good. Its stack is not unwound: nothing on it owns anything.
 [[noreturn]] void abandon() {
     for (;;) current->block->home->suspend();
 }
 
 }  // namespace
+
+void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words) {
+    unwritten_reads.push_back({address, n, current, where, std::move(words)});
+    awaiting_store = true;
+    reporting = false;
+    if (operation_in_progress) throw OperationFailed();
+    for (;;) wait({"the report of what it has read"}, where);
+}
+
+void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place& where, const char* instruction) {
+    const auto read = std::find_if(unwritten_reads.begin(), unwritten_reads.end(), [&](const UnwrittenRead& read) {
+        return address < read.address + read.bytes && read.address < address + n;
+    });
+    if (read == unwritten_reads.end()) return;
+    const uint3 writer = std::exchange(current, read->reader)->index;
+    fail(cudaErrorLaunchFailure, read->where, [&] {
+        const std::string who = instruction ? fmt::format("{}, issued at", instruction)
+                                            : fmt::format("thread ({}, {}, {}) at", writer.x, writer.y, writer.z);
+        return fmt::format("{}\n  written    later, by {} {}\n  missing    {} between the two", read->words, who,
+                           to_string(where), operation_in_progress ? "a wait for it" : "a barrier");
+    });
+}
 
 std::size_t draw(std::size_t n) { return random_order.below(n); }
 
@@ -405,7 +443,10 @@ void Multiprocessor::run_slice() {
         if (launch_.code) break;
         if (ready.empty()) {
             if (others_can_go_on(block_)) break;
-            record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
+            if (awaiting_store)
+                record_unwritten_read();
+            else
+                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
             break;
         }
@@ -419,6 +460,7 @@ void Multiprocessor::run_slice() {
         if (launch_.code) break;
     }
     if (block_.live == 0 && !launch_.code) block_.async.finish();
+    if (block_.live == 0 && !launch_.code && awaiting_store) record_unwritten_read();
     std::copy_n(static_shared, workspace_.static_shared.size(), workspace_.static_shared.begin());
 }
 
@@ -525,9 +567,14 @@ Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
 void yield(const Place& where) {
     current->where = where;
-    if (++running->idle_yields > settings().patience)
+    if (++running->idle_yields > settings().patience) {
+        if (awaiting_store) {
+            record_unwritten_read();
+            abandon();
+        }
         fail(cudaErrorLaunchTimeout, where,
              [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
+    }
     step_aside();
 }
 
@@ -640,7 +687,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     static std::vector<std::unique_ptr<Workspace>> workspaces;
     Launch launch(kernel, grid, block, cluster, dynamic_shared_bytes);
     running = &launch;
-    reporting = false;
+    reporting = awaiting_store = false;
+    unwritten_reads.clear();
     const SharedWindow static_shared = thread_local_memory();
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
@@ -661,7 +709,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     }
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
-        (*turn)->run_slice();
+        do (*turn)->run_slice();
+        while (awaiting_store && !launch.code);
         if (!(*turn)->finished()) continue;
         if (launch.next_cluster < clusters)
             (*turn)->begin(launch.next_cluster++);

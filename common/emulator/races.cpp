@@ -60,7 +60,8 @@ std::string describe(const Event& event) {
     const std::string line =
         to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
     const std::string what =
-        fmt::format("{}{}", event.strong ? "atomic or volatile " : "", event.writes ? "write" : "read");
+        fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
+                    event.writes && event.reads ? "read and write" : event.writes ? "write" : "read");
     if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
     const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
     const uint3 thread = current->block->threads[event.slot % threads].index;

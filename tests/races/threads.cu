@@ -532,8 +532,8 @@ std::vector<SyncKernel> thread_kernels() {
         {SAME_VALUE(other_value), race("", {2})},
         {SAME_VALUE(other_value_later), race("__sync")},
         {SAME_VALUE(other_byte), race("__sync", {})},
-        {SAME_VALUE(read_before), race("__sync")},
-        {SAME_VALUE(read_behind), race("__sync")},
+        {SAME_VALUE(read_before), race("__sync", {1})},
+        {SAME_VALUE(read_behind), race("__sync", {1})},
         {"shift", "", run_shift<Shift::correct>, {}},
         {"shift", "one_launch_for_two", run_shift<Shift::one_launch_for_two>, race(release)},
     };
