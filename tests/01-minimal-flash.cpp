@@ -6,6 +6,8 @@
 namespace flashladder {
 namespace {
 
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
 void check_exercise(const Inputs& inputs, Judge judge, const std::string& what) {
     const Comparison result = check(stage_under_test(), inputs, judge);
     CHECK_MESSAGE(result.passed, what, "; ", result.describe(inputs.shape));

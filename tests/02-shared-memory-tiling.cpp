@@ -14,6 +14,8 @@
 namespace flashladder {
 namespace {
 
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
 TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
     // All rows of V are the same one, so O is that row whatever the scores are.
     for (const int head_dim : {64, 128}) {

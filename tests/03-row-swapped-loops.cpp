@@ -14,6 +14,8 @@
 namespace flashladder {
 namespace {
 
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
 TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") {
     // Values that the first block of queries does not see are NaN. A weight of 0 does not help against NaN: only a
     // kernel that never looks at them keeps them out.

@@ -42,8 +42,11 @@ void check_written(const SharedWindow& window, const void* p, std::size_t n, con
     const void* unwritten = std::memchr(flags, 0, n);
     if (!unwritten) return;
     const char* first = static_cast<const char*>(p) + (static_cast<const std::uint8_t*>(unwritten) - flags);
-    refuse(cudaErrorLaunchFailure, "uninitialised shared memory", p, n, operand,
-           [&] { return place_in(window, first) + ", which no thread of the block has written"; });
+    reporting = true;
+    hold_reader(address_of(p), n, operand.where,
+                fmt::format("uninitialised shared memory: {} of {} bytes at {:#x}: {}, which no thread of the block has "
+                            "written",
+                            operand.instruction, n, address_of(p), place_in(window, first)));
 }
 
 /// Static shared memory lies behind the dynamic one, and keeps its alignment.
@@ -102,6 +105,7 @@ void note_shared_write(const void* p, std::size_t n, std::size_t alignment, cons
     const std::size_t offset = address_of(p) - window.begin;
     std::memset(window.written + offset, 1, n);
     window.mark(offset, n, current->write_mark);
+    if (awaiting_store) explain_unwritten_reads(address_of(p), n, operand.where, operand.instruction);
     if (watching) watch_shared(window, address_of(p), n, {true}, operand.where, operand.instruction);
 }
 
@@ -129,6 +133,7 @@ void note_async_write(const void* p, std::size_t n, const Operand& operand) {
     const std::size_t offset = address_of(p) - window.begin;
     std::memset(window.written + offset, 1, n);
     window.mark(offset, n, 0);
+    if (awaiting_store) explain_unwritten_reads(address_of(p), n, operand.where, operand.instruction);
     if (watching) watch_shared(window, address_of(p), n, {true}, operand.where, operand.instruction);
 }
 

@@ -32,10 +32,18 @@ template <class Words>
 [[gnu::cold, noreturn]] void refuse_shared(int code, const char* kind, const SharedWindow& window, const char* which,
                                            std::uintptr_t address, std::size_t n, Access access, const void* pc) {
     refuse(code, kind, address, n, access, pc, [&] {
-        return fmt::format("byte {} of the block's {} bytes of {} shared memory{}",
-                           static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, which,
-                           code == cudaErrorLaunchFailure ? ", which no thread of the block has written" : "");
+        return fmt::format("byte {} of the block's {} bytes of {} shared memory",
+                           static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, which);
     });
+}
+
+[[gnu::cold, noreturn]] void refuse_unwritten(const SharedWindow& window, const char* which, std::uintptr_t address,
+                                              std::size_t n, const void* pc) {
+    reporting = true;
+    hold_reader(address, n, Place(pc),
+                fmt::format("uninitialised shared memory: {}-byte read at {:#x}: byte {} of the block's {} bytes of {} "
+                            "shared memory, which no thread of the block has written",
+                            n, address, address - window.begin, window.bytes, which));
 }
 
 [[gnu::cold, noreturn]] void refuse_device(const Allocation* allocation, std::uintptr_t address, std::size_t n,
@@ -77,7 +85,7 @@ template <std::size_t n, Access access>
         std::memcpy(window.written + offset, all_written.data(), n);
         window.mark(offset, n, current->write_mark);
     } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
-        refuse_shared(cudaErrorLaunchFailure, "uninitialised shared memory", window, which, address, n, access, pc);
+        refuse_unwritten(window, which, address, n, pc);
 }
 
 template <std::size_t n, Access access>
@@ -93,6 +101,7 @@ template <std::size_t n, Access access>
 
 template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
+    if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, Place(pc));
     if (watching && !is_volatile && !current->in_atomic)
         watch_shared(window, address, n, {access == Access::write}, Place(pc));
     if (counting) trace_access(address, n, access, true, Place(pc));
@@ -114,7 +123,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
     const Block& block = *current->block;
     if (block.dynamic_shared.covers(address)) {
         check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
-        if (watching || counting) [[unlikely]]
+        if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.dynamic_shared, address, pc);
     } else if (device.covers(address)) {
         check_device<n, access>(address, pc);
@@ -122,7 +131,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
             note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {
         check_shared<n, access>(block.static_shared, address, "static", pc);
-        if (watching || counting) [[unlikely]]
+        if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.static_shared, address, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
         check_elsewhere(address, n, access, pc);

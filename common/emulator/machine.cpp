@@ -25,6 +25,7 @@ namespace emulator {
 
 Thread* current = nullptr;
 bool reporting = false;
+bool awaiting_store = false;
 
 namespace {
 
@@ -158,7 +159,10 @@ public:
     bool finished() const { return block_.live == 0; }
 
     /// Called in a fiber: goes back to the scheduler of this multiprocessor.
-    void suspend() { scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx; }
+    void suspend() {
+        if (watching) check_suspects();
+        scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx;
+    }
     void exit_fiber() { context::jump_fcontext(scheduler_, nullptr); }
 
 private:
@@ -241,13 +245,9 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
     synchronize(threads.data(), n);
 }
 
-/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory. Nor do matrix instructions; but which
-/// lane reads what is not said of them, so what any lane knows is taken to be known to all. At a named barrier lanes only
-/// meet: what it orders is seen to there.
-bool orders_memory(std::string_view name) {
-    return name == "__syncwarp" ||
-           !(name.starts_with("__") || name == "elect_one" || name.starts_with("named_barrier"));
-}
+/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory; nor do ldmatrix, stmatrix and mma.
+/// Which lane a wgmma acts for is not said: what any of them knows is taken to be known to it.
+bool orders_memory(std::string_view name) { return name == "__syncwarp" || name.starts_with("wgmma"); }
 
 /// Hands every lane what all have brought, once the last one that must take part is there.
 void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
@@ -267,16 +267,27 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     }
 }
 
-/// A barrier is an error as soon as it can no longer be reached by all, whether or not a GPU would let it pass.
-void check_barrier(Block& block) {
-    const BlockBarrier& barrier = block.barrier;
+/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at whatever
+/// line they come to it.
+void complete_barrier_if_all_arrived(Block& block) {
+    BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
     const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
-    fail(cudaErrorLaunchFailure, barrier.where, [&] {
-        return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
-                           count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
-                           exited->index.x, exited->index.y, exited->index.z);
-    });
+    if (settings().strict_barriers && exited != block.threads.end())
+        fail(cudaErrorLaunchFailure, barrier.where, [&] {
+            return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
+                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
+                               exited->index.x, exited->index.y, exited->index.z);
+        });
+    barrier.last_sum = barrier.sum;
+    running->idle_yields = 0;
+    if (counting) {
+        trace_barrier(barrier.where);
+        for (Warp& warp : block.warps) trace_convergence(warp);
+    }
+    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
+    for (Thread* thread : barrier.arrived) wake(*thread);
+    barrier.arrived.clear();
 }
 
 /// `thread` is null where no single one is to blame.
@@ -296,12 +307,49 @@ void record_failure(int code, std::string_view what, const Block& block, const T
     report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
 }
 
+/// A read of shared memory that nobody had written.
+struct UnwrittenRead {
+    std::uintptr_t address;
+    std::size_t bytes;
+    Thread* reader;
+    Place where;
+    std::string words;
+};
+std::vector<UnwrittenRead> unwritten_reads;
+
+void record_unwritten_read() {
+    const UnwrittenRead& read = unwritten_reads.front();
+    record_failure(cudaErrorLaunchFailure, read.words, *read.reader->block, read.reader, read.where);
+}
+
 /// Leaves the fiber for good. Its stack is not unwound: nothing on it owns anything.
 [[noreturn]] void abandon() {
     for (;;) current->block->home->suspend();
 }
 
 }  // namespace
+
+void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words) {
+    unwritten_reads.push_back({address, n, current, where, std::move(words)});
+    awaiting_store = true;
+    reporting = false;
+    if (operation_in_progress) throw OperationFailed();
+    for (;;) wait({"the report of what it has read"}, where);
+}
+
+void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place& where, const char* instruction) {
+    const auto read = std::find_if(unwritten_reads.begin(), unwritten_reads.end(), [&](const UnwrittenRead& read) {
+        return address < read.address + read.bytes && read.address < address + n;
+    });
+    if (read == unwritten_reads.end()) return;
+    const uint3 writer = std::exchange(current, read->reader)->index;
+    fail(cudaErrorLaunchFailure, read->where, [&] {
+        const std::string who = instruction ? fmt::format("{}, issued at", instruction)
+                                            : fmt::format("thread ({}, {}, {}) at", writer.x, writer.y, writer.z);
+        return fmt::format("{}\n  written    later, by {} {}\n  missing    {} between the two", read->words, who,
+                           to_string(where), operation_in_progress ? "a wait for it" : "a barrier");
+    });
+}
 
 std::size_t draw(std::size_t n) { return random_order.below(n); }
 
@@ -395,7 +443,10 @@ void Multiprocessor::run_slice() {
         if (launch_.code) break;
         if (ready.empty()) {
             if (others_can_go_on(block_)) break;
-            record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
+            if (awaiting_store)
+                record_unwritten_read();
+            else
+                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
                            nullptr, {});
             break;
         }
@@ -409,6 +460,7 @@ void Multiprocessor::run_slice() {
         if (launch_.code) break;
     }
     if (block_.live == 0 && !launch_.code) block_.async.finish();
+    if (block_.live == 0 && !launch_.code && awaiting_store) record_unwritten_read();
     std::copy_n(static_shared, workspace_.static_shared.size(), workspace_.static_shared.begin());
 }
 
@@ -416,6 +468,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     auto* self = static_cast<Multiprocessor*>(from.data);
     self->scheduler_ = from.fctx;
     running->kernel->run(running->kernel->parameters);
+    if (watching) check_suspects();
 
     Thread& thread = *current;
     Block& block = *thread.block;
@@ -428,7 +481,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     warp.live &= ~(Lanes(1) << thread.lane());
     if (counting && warp.live == 0) trace_convergence(warp);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
-    check_barrier(block);
+    complete_barrier_if_all_arrived(block);
     block.cluster->check_barrier();
     self->exit_fiber();
 }
@@ -463,7 +516,8 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.where = where;
         barrier.name = name;
         barrier.sum = 0;
-    } else if (!same_place(barrier.where, where)) {
+    } else if (std::strcmp(barrier.name, name) != 0 ||  // PTX ISA: barrier.red and barrier.sync do not mix
+               (settings().strict_barriers && !same_place(barrier.where, where))) {
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
                                count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,
@@ -472,21 +526,10 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
     }
     barrier.arrived.push_back(current);
     barrier.sum += predicate;
-    if (barrier.arrived.size() == block.live) {
-        if (block.live < block.threads.size()) check_barrier(block);
-        barrier.last_sum = barrier.sum;
-        running->idle_yields = 0;
-        if (counting) {
-            trace_barrier(barrier.where);
-            for (Warp& warp : block.warps) trace_convergence(warp);
-        }
-        if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
-        for (Thread* thread : barrier.arrived) wake(*thread);  // this one too: the last need not be the first to go on
-        barrier.arrived.clear();
-        current->block->home->suspend();
-    } else {
-        wait({name}, where);
-    }
+    current->waits_for = {name};
+    current->where = where;
+    complete_barrier_if_all_arrived(block);  // this thread is woken too: the last need not be the first to go on
+    block.home->suspend();
     return barrier.last_sum;
 }
 
@@ -524,9 +567,14 @@ Lanes active_lanes() { return current->block->warps[current->warp()].live; }
 
 void yield(const Place& where) {
     current->where = where;
-    if (++running->idle_yields > settings().patience)
+    if (++running->idle_yields > settings().patience) {
+        if (awaiting_store) {
+            record_unwritten_read();
+            abandon();
+        }
         fail(cudaErrorLaunchTimeout, where,
              [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
+    }
     step_aside();
 }
 
@@ -555,8 +603,12 @@ void thread_fence() {
 Settings& settings() {
     static Settings settings = [] {
         Settings from_environment;
-        const char* races = std::getenv("LADDER_RACES");
-        from_environment.races = races && std::string_view(races) == "1";
+        const auto is_set = [](const char* name) {
+            const char* value = std::getenv(name);
+            return value && std::string_view(value) == "1";
+        };
+        from_environment.races = is_set("LADDER_RACES");
+        from_environment.strict_barriers = is_set("LADDER_STRICT_BARRIERS");
         return from_environment;
     }();
     return settings;
@@ -635,7 +687,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     static std::vector<std::unique_ptr<Workspace>> workspaces;
     Launch launch(kernel, grid, block, cluster, dynamic_shared_bytes);
     running = &launch;
-    reporting = false;
+    reporting = awaiting_store = false;
+    unwritten_reads.clear();
     const SharedWindow static_shared = thread_local_memory();
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
@@ -656,7 +709,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     }
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
-        (*turn)->run_slice();
+        do (*turn)->run_slice();
+        while (awaiting_store && !launch.code);
         if (!(*turn)->finished()) continue;
         if (launch.next_cluster < clusters)
             (*turn)->begin(launch.next_cluster++);

@@ -34,6 +34,19 @@ std::array<std::uintptr_t, matrix_rows> row_addresses(const WarpOperands<Operand
     return rows;
 }
 
+/// The rest of the scope is the opposite lane's. The PTX ISA does not say which lane of a warp reads what: each is taken
+/// to read everything. Two of them stand for all: what one has written itself or waited for alone, the other one does
+/// not know of.
+class AsOppositeLane {
+public:
+    AsOppositeLane() { current += warp_size - 1 - 2 * static_cast<int>(current->lane()); }
+    ~AsOppositeLane() { current = self_; }
+    AsOppositeLane(const AsOppositeLane&) = delete;
+
+private:
+    Thread* const self_ = current;
+};
+
 float from_bits(std::uint16_t bits, bool bf16) { return bf16 ? float_from_bf16(bits) : float_from_f16(bits); }
 
 }  // namespace
@@ -49,6 +62,9 @@ void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, 
                 const void* p = lanes[m * matrix_rows + i]->row;
                 check_shared_read(p, matrix_row_bytes, matrix_row_bytes, {name, where});
                 std::memcpy(&rows[i], p, matrix_row_bytes);
+                if (!watching) continue;
+                const AsOppositeLane other;
+                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, {name, where});
             }
             for (int lane = 0; lane < warp_size; ++lane) {
                 const int i = lane / 4, j = lane % 4 * 2;

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cstring>
 #include <map>
 #include <new>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "cuda_runtime.h"
 #include "machine.h"
@@ -57,7 +60,8 @@ std::string describe(const Event& event) {
     const std::string line =
         to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
     const std::string what =
-        fmt::format("{}{}", event.strong ? "atomic or volatile " : "", event.writes ? "write" : "read");
+        fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
+                    event.writes && event.reads ? "read and write" : event.writes ? "write" : "read");
     if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
     const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
     const uint3 thread = current->block->threads[event.slot % threads].index;
@@ -111,10 +115,38 @@ using DescribePlace = std::string (*)(const void* context, std::uintptr_t addres
     });
 }
 
-/// Checks an access to one word against those before it, and remembers it. Events of teams before `oldest` are over.
+/// A store that another one is not ordered behind: whether that is a race depends on what this one stores.
+struct Suspect {
+    std::uintptr_t address;  // of the word
+    std::uint32_t before;    // what the word held
+    Event first, second;
+    Place where;
+    DescribePlace place;
+    const void* context;
+};
+std::vector<Suspect> suspects;  // by one instruction of the current thread
+constexpr std::size_t most_suspects = 1024;
+
+std::uint32_t word_at(std::uintptr_t address) {
+    std::uint32_t value;
+    std::memcpy(&value, reinterpret_cast<const void*>(address), word);
+    return value;
+}
+
+/// True for two stores of threads, as far as is known before the second one is done. Not if the first one's thread also
+/// reads the word: that races with the second one whatever it stores.
+bool may_store_the_same(const Event& first, const Event& second) {
+    return first.writes & second.writes && !(first.strong | second.strong | first.reads) && first.site >= first_pc &&
+           second.site >= first_pc;
+}
+
+/// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any, or
+/// null; `suspect` is one with which it races if it stores something else. Events of teams before `oldest` are over.
 [[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event& now, bool in_order, const Clock& clock,
-                                                 std::uint32_t oldest) {
+                                                 std::uint32_t oldest, Event* suspect) {
     Event* place = nullptr;
+    Event* own_write = nullptr;
+    bool reads = false;
     for (Event& event : cell.events) {
         if (event.team < oldest) {
             if (!place) place = &event;
@@ -122,31 +154,44 @@ using DescribePlace = std::string (*)(const void* context, std::uintptr_t addres
         }
         const bool covers = (now.mask & ~event.mask) == 0;
         const bool own = event.slot == now.slot && event.team == now.team;
-        if (own && covers && event.time == now.time && event.writes >= now.writes && event.strong == now.strong)
-            return nullptr;
+        const bool own_now = own && covers && event.time == now.time && event.strong == now.strong;
+        if (own_now && (event.writes == now.writes || event.reads) && !event.shared) return nullptr;
+        if (own_now && event.writes > now.writes) own_write = &event;
         if (!(own && in_order)) {
             if (!(event.writes | now.writes)) continue;  // in whatever order
             if (!clock.knows(event.team, event.slot, event.time)) {
-                if ((event.mask & now.mask) && !(event.strong & now.strong)) return &event;
+                if (!(event.mask & now.mask) || event.strong & now.strong) continue;
+                if (!may_store_the_same(event, now)) return &event;
+                event.shared = 1;
+                *suspect = event;
                 continue;
             }
         }
         const bool covered = (event.mask & ~now.mask) == 0;
         if (!covered || now.writes < event.writes || now.strong > event.strong) continue;
+        if (own && event.time == now.time) reads |= !event.writes || event.reads;
         event.team = 0;  // whoever is not ordered behind it is not ordered behind this access either
         if (!place) place = &event;
+    }
+    if (own_write) {
+        own_write->reads = 1;
+        return nullptr;
     }
     if (!place) {  // the first one is the last write, as a rule
         chance = chance * 6364136223846793005u + 1442695040888963407u;
         place = &cell.events[1 + (chance >> 33) % 3];
     }
     *place = now;
+    place->reads = reads;
     return nullptr;
 }
 
 void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_t n, AccessKind kind,
            std::uint32_t oldest, const Place& where, const char* instruction, DescribePlace describe_place,
            const void* context) {
+    // A copy of many bytes comes here for each piece before the first one is stored.
+    if (!suspects.empty() && (suspects.back().where.pc != where.pc || suspects.size() >= most_suspects))
+        check_suspects();
     const Actor& self = actor();
     Event now;
     now.team = self.team;
@@ -157,12 +202,17 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
     now.site = site_of(where, instruction);
     const bool in_order = !acting;  // what a thread does itself
     const std::uintptr_t end = address + n;
+    Event suspect;
     for (std::uintptr_t at = address / word * word; at < end; at += word) {
         const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
         now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
-        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest);
+        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, &suspect);
         if (other) [[unlikely]]
             report(*other, now, at, where, describe_place, context);
+        if (suspect.team) [[unlikely]] {
+            suspects.push_back({at, word_at(at), suspect, now, where, describe_place, context});
+            suspect.team = 0;
+        }
     }
 }
 
@@ -190,7 +240,17 @@ void Shadow::clear() {
     cells_ = nullptr;
 }
 
+void check_suspects() {
+    for (const Suspect& suspect : std::exchange(suspects, {})) {
+        const std::uint32_t now = word_at(suspect.address);
+        for (unsigned byte = 0; byte < word; ++byte)
+            if (suspect.first.mask & suspect.second.mask & 1u << byte && (suspect.before ^ now) >> 8 * byte & 0xFF)
+                report(suspect.first, suspect.second, suspect.address, suspect.where, suspect.place, suspect.context);
+    }
+}
+
 void begin_watching(std::uint64_t clusters) {
+    suspects.clear();
     oldest_team = next_team;
     next_team += static_cast<std::uint32_t>(clusters);
     chance = settings().seed;

@@ -55,8 +55,10 @@ struct ThreadOrder {
 struct Event {
     std::uint32_t team : 28 = 0;
     std::uint32_t mask : 4 = 0;  // bytes of the word
-    std::uint32_t time : 30 = 0;
+    std::uint32_t time : 28 = 0;
     std::uint32_t writes : 1 = 0;
+    std::uint32_t reads : 1 = 0;   // of a write: its thread has read the word too, since its last release
+    std::uint32_t shared : 1 = 0;  // of a write: others have written the same since
     std::uint32_t strong : 1 = 0;  // atomic, or volatile
     std::uint64_t slot : 16 = 0;
     std::uint64_t site : 48 = 0;
@@ -100,6 +102,10 @@ void watch_shared(const SharedWindow& window, std::uintptr_t address, std::size_
                   const Place& where, const char* instruction = nullptr);
 void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const Place& where,
                   const char* instruction = nullptr);
+
+/// Stores that are not ordered are no race if they all store the same value, which is seen only when the last one has
+/// done so: before its thread goes on to another instruction, or lets others run.
+void check_suspects();
 
 /// Accesses until the end of the scope are by this actor.
 class ActingAs {

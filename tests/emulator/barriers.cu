@@ -82,6 +82,31 @@ TEST_CASE("__syncthreads_count, _and, _or") {
     }
 }
 
+/// Of each warp, half of the threads come to one line and half to another; and every round one thread less takes part.
+__global__ void sum_of_those_who_are_left(int* sums) {
+    __shared__ int sum;
+    for (int round = 0; round < int(blockDim.x); ++round) {
+        if (threadIdx.x == 0) sum = 0;
+        if (threadIdx.x % 2 == 0)
+            __syncthreads();
+        else
+            __syncthreads();
+        atomicAdd(&sum, 1);
+        const int predicates = __syncthreads_count(threadIdx.x % 2);
+        if (threadIdx.x == 0) sums[round] = 1000 * predicates + sum;
+        if (threadIdx.x == blockDim.x - 1 - round) return;
+        __syncthreads();
+    }
+}
+
+TEST_CASE("__syncthreads: for all that have not returned, at whatever line") {
+    constexpr int n = 70;
+    const DeviceArray<int> sums(n);
+    launch_kernel(sum_of_those_who_are_left, {1, n}, sums.data());
+    const std::vector<int> found = sums.download();
+    for (int i = 0; i < n; ++i) CHECK(found[i] == 1000 * ((n - i) / 2) + (n - i));
+}
+
 /// Lanes pass values around within groups of `width` lanes; each group meets three times more often than the one
 /// before.
 __global__ void pass_around_groups(int width, int* result) {

@@ -174,8 +174,9 @@ void print_rungs() {
     shape.heads = shape.kv_heads = 2;
     shape.n_q = shape.n_k = 256;
     shape.head_dim = 64;
-    const Inputs inputs = make_inputs(shape, Values::normal, 1);
     for (const Stage& stage : stages()) {
+        shape.dtype = stage.supports.dtypes.front();
+        const Inputs inputs = make_inputs(shape, Values::normal, 1);
         const DeviceProblem problem(stage, inputs, false);
         print(stage.name() + ", 2 heads, d 64, N 256", costs([&] { stage.launch(problem.args()); }, 3));
     }

@@ -57,6 +57,13 @@ struct WithPatience {
     const std::uint64_t before = emulator::settings().patience;
 };
 
+/// One line for all at a barrier, and nobody has returned, until the end of the scope.
+struct WithStrictBarriers {
+    WithStrictBarriers() { emulator::settings().strict_barriers = true; }
+    ~WithStrictBarriers() { emulator::settings().strict_barriers = before; }
+    const bool before = emulator::settings().strict_barriers;
+};
+
 /// Sets the number of multiprocessors until the end of the scope.
 struct WithMultiprocessors {
     explicit WithMultiprocessors(int n) { emulator::settings().multiprocessors = n; }

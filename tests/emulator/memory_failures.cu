@@ -9,6 +9,7 @@
 #include "device_array.h"
 #include "failure.h"
 #include "launch.h"
+#include "ptx/cp_async.h"
 
 namespace flashladder {
 namespace {
@@ -392,6 +393,54 @@ TEST_CASE("failure: shared memory that nobody has written") {
     const DeviceArray<int> line(1);
     CHECK_NOTHROW(launch_kernel(read_dynamic, with_shared, 15, result.data(), line.data()));
     CHECK_NOTHROW(launch_kernel(read_static, config, 17, result.data(), line.data()));
+}
+
+enum class Unwritten { by_store, by_cp_async, behind_a_barrier, never };
+
+/// Thread 40 writes what thread 5 reads too early, where that comes first.
+__global__ void read_early(Unwritten way, const int* values, int* result, int* lines) {
+    __shared__ int shared[64];
+    if (threadIdx.x == 40 && way != Unwritten::never) {
+        for (int i = 0; i < 100; ++i) __nanosleep(20);
+        lines[1] = __LINE__ + (way == Unwritten::by_cp_async ? 1 : 3);
+        if (way == Unwritten::by_cp_async) ptx::cp_async<4>(&shared[7], values);
+        ptx::cp_async_commit();
+        if (way != Unwritten::by_cp_async) shared[7] = 1;
+    }
+    if (threadIdx.x == 5) {
+        lines[0] = __LINE__ + 1;
+        result[0] = shared[way == Unwritten::behind_a_barrier ? 6 : 7];
+        lines[2] = 1;
+    }
+    if (way == Unwritten::behind_a_barrier) {
+        __syncthreads();
+        shared[6] = 1;
+    }
+    if (way == Unwritten::never)
+        while (*(volatile int*)&lines[2] == 0) {
+        }
+}
+
+TEST_CASE("failure: shared memory that is written too late") {
+    const DeviceArray<int> result(1), values(std::vector<int>(4, 1));
+    for (const auto way : {Unwritten::by_store, Unwritten::by_cp_async, Unwritten::behind_a_barrier, Unwritten::never}) {
+        CAPTURE(int(way));
+        const WithPatience patience(10000);
+        const Report report = check_failure(
+            {cudaErrorLaunchFailure, "uninitialised shared memory", "read_early", "", "(5, 0, 0) of (64, 1, 1)"},
+            __FILE__, [&](int* lines) { launch_kernel(read_early, {3, 64}, way, values.data(), result.data(), lines); });
+        CHECK(report.lines[2] == 0);  // the thread has not gone on
+        const std::string place = "tests/emulator/memory_failures.cu:" + std::to_string(report.lines[1]);
+        if (way == Unwritten::by_store) {
+            CHECK(contains(report.words, "written    later, by thread (40, 0, 0) at " + place));
+            CHECK(contains(report.words, "missing    a barrier between the two"));
+        } else if (way == Unwritten::by_cp_async) {
+            CHECK(contains(report.words, "written    later, by cp_async, issued at " + place));
+            CHECK(contains(report.words, "missing    a wait for it between the two"));
+        } else {
+            CHECK(!contains(report.words, "later"));
+        }
+    }
 }
 
 __global__ void read_half_written(int written, float* result, int* line) {

@@ -6,7 +6,9 @@
 #include "launch.h"
 #include "mutants.h"
 #include "noting.h"
+#include "ptx/ldmatrix.h"
 #include "ptx/memory_order.h"
+#include "ptx/mma.h"
 #include "ptx/named_barrier.h"
 
 namespace flashladder {
@@ -52,6 +54,48 @@ __global__ void rotate_in_warps_kernel(int* result, [[maybe_unused]] int* lines)
         NOTE(1);
         result[blockIdx.x * blockDim.x + threadIdx.x] = values[threadIdx.x ^ 5];
         if (m != RotateInWarps::no_syncwarp_after_reading) __syncwarp();
+    }
+}
+
+enum class Matrices { correct, no_syncwarp_before_ldmatrix, no_syncwarp_after_ldmatrix };
+
+/// A lane writes a row, of which four others receive a part each. Neither ldmatrix nor mma orders these.
+template <Matrices m, bool transposed>
+__global__ void matrices_kernel(int* result, [[maybe_unused]] int* lines) {
+    auto* rows = dynamic_shared<uint4>();
+    std::uint32_t matrices[4];
+    float sums[4] = {};
+    rows[threadIdx.x] = {};
+    __syncwarp();
+    for (int i = 0; i < rounds; ++i) {
+        const unsigned pair = i * 0x10001u;
+        NOTE(0);
+        rows[threadIdx.x] = {pair, pair, pair, pair};
+        if (m != Matrices::no_syncwarp_before_ldmatrix) __syncwarp();
+        NOTE(1);
+        transposed ? ptx::ldmatrix_trans(matrices, &rows[threadIdx.x]) : ptx::ldmatrix(matrices, &rows[threadIdx.x]);
+        ptx::mma_m16n8k16<__nv_bfloat16>(sums, matrices, {matrices[0], matrices[1]});
+        if (m != Matrices::no_syncwarp_after_ldmatrix) __syncwarp();
+    }
+    result[blockIdx.x * blockDim.x + threadIdx.x] = matrices[threadIdx.x % 4] >> 16;
+}
+
+enum class StoreMatrices { correct, no_syncwarp_before_stmatrix, no_syncwarp_after_stmatrix };
+
+/// The same the other way round.
+template <StoreMatrices m, bool transposed>
+__global__ void store_matrices_kernel(int* result, [[maybe_unused]] int* lines) {
+    auto* rows = dynamic_shared<uint4>();
+    rows[threadIdx.x] = {};
+    __syncwarp();
+    for (unsigned i = 0; i < rounds; ++i) {
+        const std::uint32_t pair = i * 0x10001u, matrices[4] = {pair, pair, pair, pair};
+        NOTE(1);
+        transposed ? ptx::stmatrix_trans(&rows[threadIdx.x], matrices) : ptx::stmatrix(&rows[threadIdx.x], matrices);
+        if (m != StoreMatrices::no_syncwarp_after_stmatrix) __syncwarp();
+        NOTE(0);
+        result[blockIdx.x * blockDim.x + threadIdx.x] = rows[threadIdx.x].w >> 16;
+        if (m != StoreMatrices::no_syncwarp_before_stmatrix) __syncwarp();
     }
 }
 
@@ -235,6 +279,16 @@ bool run_in_block(int* lines) {
     return std::all_of(values.begin(), values.end(), [](int value) { return value == last; });
 }
 
+/// A block of one warp, with a row of 16 bytes for each lane.
+template <auto kernel>
+bool run_matrices(int* lines) {
+    constexpr unsigned blocks = 6, n = 32;
+    const DeviceArray<int> result(blocks * n);
+    launch_kernel(kernel, {blocks, n, n * sizeof(uint4)}, result.data(), lines);
+    const std::vector<int> values = result.download();
+    return std::all_of(values.begin(), values.end(), [](int value) { return value == rounds - 1; });
+}
+
 // ---- device memory
 
 enum class PassOn { correct, no_release, no_acquire, plain_flag };
@@ -322,6 +376,55 @@ bool run_add_up(int* lines) {
     return sum.download() == std::vector<int>{blocks};
 }
 
+enum class SameValue { correct, other_value, other_value_later, other_byte, read_before, read_behind };
+
+/// All threads of all blocks store the same: who comes last does not matter. A copy of many bytes too.
+template <SameValue m>
+__global__ void same_value_kernel(int* values, int* result, [[maybe_unused]] int* lines) {
+    struct Many {
+        int x[9];
+    };
+    __shared__ Many many;
+    __shared__ int flag;
+    __shared__ char byte;
+    const int self = blockIdx.x * blockDim.x + threadIdx.x;
+    flag = 5;
+    byte = 5;
+    __syncthreads();
+    int was = 5;
+    if (m == SameValue::read_before && threadIdx.x == 0) {
+        NOTE(0);
+        was = flag;
+    }
+    NOTE(1);
+    flag = was;
+    byte = m == SameValue::other_byte ? threadIdx.x : 5;
+    if (m == SameValue::other_value_later && threadIdx.x == 40) {
+        pass_time();
+        NOTE(0);
+        flag = 6;
+    }
+    const Many same = {{5, 5, 5, 5, 5, 5, 5, 5, 5}};
+    many = same;
+    NOTE(2);
+    *values = m == SameValue::other_value ? self : 5;
+    if (m == SameValue::read_behind && threadIdx.x == 0) {
+        NOTE(0);
+        result[self] = flag;
+    }
+    __syncthreads();
+    result[self] = (flag + byte + many.x[8]) / 3;
+}
+
+template <auto kernel>
+bool run_same_value(int* lines) {
+    constexpr unsigned blocks = 6;
+    const DeviceArray<int> value(std::vector<int>{0}), result(blocks * threads);
+    launch_kernel(kernel, {blocks, threads}, value.data(), result.data(), lines);
+    const std::vector<int> values = result.download();
+    return value.download()[0] == 5 && std::all_of(values.begin(), values.end(), [](int x) { return x == 5; });
+}
+
 enum class Shift { correct, one_launch_for_two };
 
 /// Two steps, in each of which a block takes what its neighbour has written in the step before.
@@ -373,6 +476,20 @@ std::vector<SyncKernel> thread_kernels() {
          run_in_block<rotate_in_warps_kernel<RotateInWarps::no_syncwarp_after_reading>>, warp},
         {"rotate_in_warps", "vote_for_syncwarp", run_in_block<rotate_in_warps_kernel<RotateInWarps::vote_for_syncwarp>>,
          warp},
+#define MATRICES(m, trans) run_matrices<matrices_kernel<Matrices::m, trans>>
+        {"matrices", "", MATRICES(correct, false), {}},
+        {"matrices", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, false), warp},
+        {"matrices", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, false), warp},
+        {"matrices_trans", "", MATRICES(correct, true), {}},
+        {"matrices_trans", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, true), warp},
+        {"matrices_trans", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, true), warp},
+#define STORE_MATRICES(m, trans) run_matrices<store_matrices_kernel<StoreMatrices::m, trans>>
+        {"store_matrices", "", STORE_MATRICES(correct, false), {}, {}, true},
+        {"store_matrices", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, false), warp, {}, true},
+        {"store_matrices", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, false), warp, {}, true},
+        {"store_matrices_trans", "", STORE_MATRICES(correct, true), {}, {}, true},
+        {"store_matrices_trans", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, true), warp, {}, true},
+        {"store_matrices_trans", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, true), warp, {}, true},
         {"narrow", "", run_in_block<narrow_kernel<Narrow::correct>, threads, 1>, {}},
         {"narrow", "no_barrier", run_in_block<narrow_kernel<Narrow::no_barrier>, threads, 1>, warp},
         {"wide", "", run_in_block<wide_kernel<Wide::correct>, threads, 1>, {}},
@@ -410,6 +527,13 @@ std::vector<SyncKernel> thread_kernels() {
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_behind_the_flag>>, race(release)},
         {"add_up", "", run_add_up<add_up_kernel<AddUp::correct>>, {}},
         {"add_up", "no_atomic", run_add_up<add_up_kernel<AddUp::no_atomic>>, race(release, {1})},
+#define SAME_VALUE(m) "same_value", #m, run_same_value<same_value_kernel<SameValue::m>>
+        {"same_value", "", run_same_value<same_value_kernel<SameValue::correct>>, {}},
+        {SAME_VALUE(other_value), race("", {2})},
+        {SAME_VALUE(other_value_later), race("__sync")},
+        {SAME_VALUE(other_byte), race("__sync", {})},
+        {SAME_VALUE(read_before), race("__sync", {1})},
+        {SAME_VALUE(read_behind), race("__sync", {1})},
         {"shift", "", run_shift<Shift::correct>, {}},
         {"shift", "one_launch_for_two", run_shift<Shift::one_launch_for_two>, race(release)},
     };
