@@ -118,7 +118,7 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     check_cuda(cudaGetLastError(), "kernel");
 }
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && defined(FLASHLADDER_GPU)
 /// Start of the block's dynamic shared memory, aligned to 1024 bytes.
 template <class T>
 __device__ inline T* dynamic_shared() {

@@ -1,8 +1,10 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 
 #include "harness/whole_number.h"
 
@@ -51,6 +53,18 @@ CommandLine parse(int argc, char** argv) {
     add_chapter(app.add_subcommand("solve", "put the solution into your chapter; your version is kept"));
     add_chapter(app.add_subcommand("reset", "put the starter into your chapter; your version is kept"));
     add_chapter(app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)"));
+    auto* check = app.add_subcommand(
+        "check", "your own CUDA program, with its main(), on the emulator: races, bad accesses, counts by source line");
+    check->add_option("files", line.check_program.files, "FILE.cu, and others that belong to it")->required();
+    check->add_option("-I", line.check_program.include_folders, "a folder with headers")->allow_extra_args(false);
+    check->add_option("-D", line.check_program.definitions, "a macro: NAME or NAME=value")->allow_extra_args(false);
+    check->add_option("--seeds", line.check_program.seeds, "run with so many seeds, up to the first that fails")
+        ->check(CLI::PositiveNumber);
+    check->add_flag("!--no-races", line.check_program.races, "do not look for races");
+    check->add_flag("!--no-counts", line.check_program.counts, "do not count");
+    check->add_option("--lines", line.check_program.lines, "so many source lines")->capture_default_str();
+    check->footer("Behind -- come the arguments of the program itself.");
+    add_seed(check);
     auto* profile = app.add_subcommand(
         "profile",
         "what a rung asks of memory and arithmetic, by kernel, tensor and source line; what that costs by a model");
@@ -113,8 +127,12 @@ CommandLine parse(int argc, char** argv) {
     auto* docs = app.add_subcommand("docs", "make the tables in README and lessons anew from docs/results");
     docs->add_flag("--check", line.check, "change nothing; fail if a table or a starter is stale");
 
+    // What stands behind -- is the checked program's own.
+    char** const own = argc > 1 && argv[1] == std::string_view("check") ? std::find(argv, argv + argc, std::string_view("--"))
+                                                                        : argv + argc;
+    if (own != argv + argc) line.check_program.arguments.assign(own + 1, argv + argc);
     try {
-        app.parse(argc, argv);
+        app.parse(static_cast<int>(own - argv), argv);
     } catch (const CLI::ParseError& error) {
         line.exit_status = app.exit(error);
         return line;
@@ -124,7 +142,9 @@ CommandLine parse(int argc, char** argv) {
     line.shape.n_k = n_k.value_or(line.shape.n_q);
     line.profile.shape = line.timeline.shape = line.shape;
     line.run.timing = !no_timing;
+    if (line.verb == "check" && !seed && !std::getenv("LADDER_SEED")) seed = 1;  // the same again without being asked
     line.seed = chosen_seed(seed);
+    line.check_program.seed = line.seed;
     line.run.seed = line.test.seed = line.bench.seed = line.profile.seed = line.timeline.seed = line.seed;
     return line;
 }

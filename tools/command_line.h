@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "chapters.h"
+#include "check.h"
 #include "profile.h"
 #include "run.h"
 #include "test.h"
@@ -25,6 +26,7 @@ struct CommandLine {
     BenchOptions bench;
     ProfileOptions profile;
     TimelineOptions timeline;
+    CheckOptions check_program;
     AttentionShape shape;           // of launch; profile and timeline have it too
     std::string json, check_json;   // of count
     bool check = false;             // of docs

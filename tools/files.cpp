@@ -12,6 +12,8 @@
 
 namespace flashladder {
 
+namespace fs = std::filesystem;
+
 std::string read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::ostringstream text;
@@ -23,7 +25,7 @@ std::string read_file(const std::string& path) {
 std::string source_line(const std::string& place) {
     const std::size_t colon = place.rfind(':');
     if (colon == std::string::npos) return "";
-    std::ifstream file(project_root() + "/" + place.substr(0, colon));
+    std::ifstream file(fs::path(project_root()) / place.substr(0, colon));
     std::string text;
     for (int n = std::stoi(place.substr(colon + 1)); n > 0 && std::getline(file, text);) --n;
     text.erase(0, text.find_first_not_of(' '));
@@ -32,8 +34,6 @@ std::string source_line(const std::string& place) {
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// What takes bytes as they come, and is no file that another could replace.
 bool is_device_or_pipe(const std::string& path) {

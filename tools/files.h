@@ -9,8 +9,8 @@ namespace flashladder {
 /// Throws std::runtime_error, naming the file, if it cannot be read.
 std::string read_file(const std::string& path);
 
-/// The line of a source file of the project that "file:17" names, without its indentation and cut after 60 characters; ""
-/// if it cannot be read.
+/// The line of a source file that "file:17" names, without its indentation and cut after 60 characters; "" if it cannot be
+/// read. The file is one of the project's, if its path does not say more.
 std::string source_line(const std::string& place);
 
 /// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "check.h"
 #include "command_line.h"
 #include "diff.h"
 #include "programs.h"
@@ -20,6 +21,7 @@ int do_it(const CommandLine& line, char** argv) {
     if (line.verb == "hint") return show_hint(line.exercise);
     if (line.verb == "solve") return solve_chapter(find_chapter(line.chapter));
     if (line.verb == "reset") return reset_chapter(find_chapter(line.chapter));
+    if (line.verb == "check") return check_program(line.check_program);
     if (line.verb == "diff") return show_diff(find_chapter(line.chapter));
     const std::string stages = build_folder() / "bin/stages";
     execv(stages.c_str(), argv);

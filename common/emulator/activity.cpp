@@ -38,7 +38,7 @@ Site site_of(const Entry& e) { return {e.warp, e.what, e.place.pc, e.place.line.
 
 bool in_chosen_block(const Thread& thread) {
     const uint3 at = thread.block->index;
-    const dim3 extent = grid_extent();
+    const dim3 extent = gridDim;
     return at.x + std::uint64_t(extent.x) * (at.y + std::uint64_t(extent.y) * at.z) == recorder.block;
 }
 
@@ -71,7 +71,7 @@ void note_happened(Note note) {
 }
 
 void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block) {
-    LaunchActivity launch{function_name(kernel.entry), grid, block, {}};
+    LaunchActivity launch{name_of(kernel), grid, block, {}};
     std::map<Site, unsigned> speakers;
     for (const Entry& e : recorder.entries) {
         const auto [at, is_new] = speakers.try_emplace(site_of(e), e.lane);

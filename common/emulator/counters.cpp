@@ -201,7 +201,7 @@ void begin_launch_trace() {
 
 void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
     LaunchWork launch;
-    launch.kernel = function_name(kernel.entry);
+    launch.kernel = name_of(kernel);
     launch.grid = grid;
     launch.block = block;
     launch.dynamic_shared_bytes = dynamic_shared_bytes;

@@ -9,8 +9,6 @@
 
 namespace emulator {
 
-uint3 thread_index() { return current->index; }
-uint3 block_index() { return current->block->index; }
 void* dynamic_shared_memory() { return reinterpret_cast<void*>(current->block->dynamic_shared.begin); }
 
 void synchronize_warp(unsigned mask, const Where& where) { exchange("__syncwarp", mask, 0, where); }

@@ -35,20 +35,17 @@ void* memset(void*, int, std::size_t) noexcept __asm__("emulator_memset");
 // Thread-local variables lie side by side, so the emulator can give each block its own; see machine.cpp.
 #define __shared__ static thread_local
 
-#define threadIdx (::emulator::thread_index())
-#define blockIdx (::emulator::block_index())
-#define blockDim (::emulator::block_extent())
-#define gridDim (::emulator::grid_extent())
+// Those of the thread that runs now. The machine writes them under other names; a thread's own never change, so kernels
+// see constants, whose loads the compiler neither hooks nor repeats. It would, were the extents a dim3, which has
+// constructors; one can be made of a uint3.
+extern const uint3 threadIdx asm("emulator_thread_index"), blockIdx asm("emulator_block_index"),
+    blockDim asm("emulator_block_extent"), gridDim asm("emulator_grid_extent");
 constexpr int warpSize = 32;
 
 namespace emulator {
 
 using Where = std::source_location;
 
-uint3 thread_index();
-uint3 block_index();
-dim3 block_extent();
-dim3 grid_extent();
 void* dynamic_shared_memory();
 
 int synchronize_block(const char* name, int predicate, const Where& where);

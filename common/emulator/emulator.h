@@ -23,6 +23,7 @@ struct Settings {
     /// wanted, and what a kernel is easier to understand with. At first, whether LADDER_STRICT_BARRIERS=1.
     bool strict_barriers = false;
     bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error
+    void (*failed)(const std::string& report) = nullptr;  // told of every launch that fails or is refused
     std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
 };
 Settings& settings();
@@ -37,6 +38,7 @@ struct Kernel {
     void* parameters = nullptr;
     std::size_t parameter_bytes = 0;  // threads may read these
     unsigned blocks = 1;  // that share a multiprocessor, and so its registers: the second bound of __launch_bounds__
+    const char* name = nullptr;  // where there is no entry
 };
 
 /// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return

@@ -21,6 +21,10 @@
 #include "emulator.h"
 #include "report.h"
 
+// What kernels know as threadIdx and its kin: device_functions.h.
+uint3 thread_index asm("emulator_thread_index"), block_index asm("emulator_block_index"),
+    block_extent asm("emulator_block_extent"), grid_extent asm("emulator_grid_extent");
+
 namespace emulator {
 
 Thread* current = nullptr;
@@ -40,7 +44,7 @@ constexpr std::size_t shared_offset = 1024;  // a shared address of 0 would hide
 /// splitmix64: small, and good enough to shuffle with.
 class Random {
 public:
-    explicit Random(std::uint64_t seed) : state_(seed) {}
+    explicit constexpr Random(std::uint64_t seed) : state_(seed) {}
     std::uint64_t operator()() {
         std::uint64_t z = state_ += 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -53,7 +57,7 @@ private:
     std::uint64_t state_;
 };
 
-Random random_order{1};
+constinit Random random_order{1};  // another file may seed it before main()
 std::string report;
 
 /// Ends an asynchronous operation that fails. Unlike a fiber, the scheduler's stack must be unwound.
@@ -297,7 +301,7 @@ void record_failure(int code, std::string_view what, const Block& block, const T
         return fmt::format("  {:<10} ({}, {}, {}) of ({}, {}, {})\n", name, index.x, index.y, index.z, extent.x,
                            extent.y, extent.z);
     };
-    report = fmt::format("{}\n  kernel     {}\n", what, function_name(running->kernel->entry));
+    report = fmt::format("{}\n  kernel     {}\n", what, name_of(*running->kernel));
     report += line("block", block.index, running->grid);
     if (thread) {
         report += line("thread", thread->index, running->block);
@@ -435,6 +439,7 @@ void Multiprocessor::run_slice() {
     std::copy(workspace_.static_shared.begin(), workspace_.static_shared.end(), static_shared);
     auto& ready = block_.ready;
     // How long a block runs before another one may is drawn too: from one step to many rounds of its threads.
+    block_index = block_.index;
     std::size_t steps = 1 + random_order.below(block_.threads.size() << random_order.below(6));
     for (; steps > 0 && block_.live > 0; --steps) {
         block_.async.advance();
@@ -455,6 +460,7 @@ void Multiprocessor::run_slice() {
         ready[pick] = ready.back();
         ready.pop_back();
         Thread* thread = current;
+        thread_index = thread->index;
         thread->context = context::jump_fcontext(thread->context, this).fctx;
         current = nullptr;
         if (launch_.code) break;
@@ -637,9 +643,6 @@ std::string find_race(const std::function<void()>& launches) {
 void set_report(std::string text) { report = std::move(text); }
 void clear_report() { report.clear(); }
 
-dim3 block_extent() { return running->block; }
-dim3 grid_extent() { return running->grid; }
-
 uint3 block_at(std::uint64_t cluster, unsigned rank) {
     const uint3 place = unflatten(cluster, running->clusters());
     const dim3 extent = running->cluster;
@@ -689,6 +692,8 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     running = &launch;
     reporting = awaiting_store = false;
     unwritten_reads.clear();
+    block_extent = {block.x, block.y, block.z};
+    grid_extent = {grid.x, grid.y, grid.z};
     const SharedWindow static_shared = thread_local_memory();
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);

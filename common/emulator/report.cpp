@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator.h"
+
 namespace emulator {
 namespace {
 
@@ -123,6 +125,10 @@ std::string function_name(const void* entry) {
     name.resize(std::min(name.size(), name.find('(')));
     name.resize(std::min(name.size(), name.find('<')));
     return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
+}
+
+std::string name_of(const Kernel& kernel) {
+    return kernel.entry || !kernel.name ? function_name(kernel.entry) : kernel.name;
 }
 
 }  // namespace emulator

@@ -8,6 +8,8 @@
 
 namespace emulator {
 
+struct Kernel;
+
 /// Where in a kernel something happens: a line that the compiler has passed along, or a return address, whose line is
 /// looked up only when somebody asks.
 struct Place {
@@ -28,5 +30,7 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
 /// Name of the function at an address, without its namespaces and parameters.
 std::string function_name(const void* entry);
+/// The same of a kernel.
+std::string name_of(const Kernel& kernel);
 
 }  // namespace emulator

@@ -36,14 +36,15 @@ cudaError_t set_error(cudaError_t error) {
 }
 
 /// Refuses a launch, or what prepares one, in words.
-cudaError_t refuse(cudaError_t error, const void* entry, const std::string& why) {
-    set_report(fmt::format("{}\n  kernel     {}", why, function_name(entry)));
+cudaError_t refuse(cudaError_t error, const std::string& kernel, const std::string& why) {
+    set_report(fmt::format("{}\n  kernel     {}", why, kernel));
+    if (settings().failed) settings().failed(last_report());
     return reported = set_error(error);
 }
 
-cudaError_t refuse_shared_bytes(const void* entry, std::size_t bytes, std::size_t allowed) {
+cudaError_t refuse_shared_bytes(const std::string& kernel, std::size_t bytes, std::size_t allowed) {
     return refuse(
-        cudaErrorInvalidValue, entry,
+        cudaErrorInvalidValue, kernel,
         fmt::format("too much shared memory: {} bytes asked for, {} allowed (a block has at most {}; over 49152 needs "
                     "cudaFuncAttributeMaxDynamicSharedMemorySize)",
                     bytes, allowed, settings().shared_bytes_per_block));
@@ -59,7 +60,7 @@ bool inside(const void* pointer, std::size_t bytes, bool on_device) {
 void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster) {
     clear_report();
     const auto refuse_configuration = [&](const std::string& why) {
-        refuse(cudaErrorInvalidConfiguration, kernel.entry, why);
+        refuse(cudaErrorInvalidConfiguration, name_of(kernel), why);
     };
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
         return refuse_configuration(fmt::format("empty launch: grid ({}, {}, {}), block ({}, {}, {})", grid.x, grid.y,
@@ -76,14 +77,19 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
             "wrong cluster: ({}, {}, {}) blocks, of a grid of ({}, {}, {}); at most 8, and the grid is a multiple", cluster.x,
             cluster.y, cluster.z, grid.x, grid.y, grid.z));
     const auto opt_in = opted_in.find(kernel.entry);
-    const std::size_t allowed = std::min(opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second,
-                                         settings().shared_bytes_per_block);
+    // A template that was launched without its arguments has no address to opt in by.
+    const std::size_t opted = opt_in != opted_in.end() ? opt_in->second
+                              : kernel.entry           ? shared_bytes_without_opt_in
+                                                       : settings().shared_bytes_per_block;
+    const std::size_t allowed = std::min(opted, settings().shared_bytes_per_block);
     if (dynamic_shared_bytes > allowed) {
-        refuse_shared_bytes(kernel.entry, dynamic_shared_bytes, allowed);
+        refuse_shared_bytes(name_of(kernel), dynamic_shared_bytes, allowed);
         return;
     }
     reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes, cluster)));
-    if (reported != cudaSuccess) kernel_error = reported;
+    if (reported == cudaSuccess) return;
+    kernel_error = reported;
+    if (settings().failed) settings().failed(last_report());
 }
 
 }  // namespace emulator
@@ -301,7 +307,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
         return set_error(cudaErrorInvalidValue);
     const std::size_t most = settings().shared_bytes_per_block;
     if (static_cast<std::size_t>(value) > most)
-        return refuse_shared_bytes(function, static_cast<std::size_t>(value), most);
+        return refuse_shared_bytes(function_name(function), static_cast<std::size_t>(value), most);
     opted_in[function] = static_cast<std::size_t>(value);
     return cudaSuccess;
 }

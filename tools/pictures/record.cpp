@@ -92,7 +92,7 @@ private:
 Recorder* recorder = nullptr;
 
 /// The recorder, if it is to hear of this thread.
-Recorder* listening() { return recorder && emulator::thread_index().x == 0 ? recorder : nullptr; }
+Recorder* listening() { return recorder && threadIdx.x == 0 ? recorder : nullptr; }
 
 Json record_pipeline(const std::string& stage_name, int stages) {
     AttentionShape shape;
@@ -164,7 +164,7 @@ constexpr int warpgroup = 128;
 
 /// Which consumer this thread speaks for: 0 for the producer's warpgroup, -1 for none.
 int speaker() {
-    const int thread = int(emulator::thread_index().x);
+    const int thread = int(threadIdx.x);
     return role_recorder && thread % warpgroup == 0 ? thread / warpgroup : -1;
 }
 
