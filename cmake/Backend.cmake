@@ -55,7 +55,7 @@ else()
   # With a g++ that is older than the system's, Debian links its older libstdc++, and libfmt needs the newer one that it
   # will find when it runs.
   target_link_options(flashladder_options INTERFACE -Wl,--allow-shlib-undefined)
-  # The hooks in front of every load and store; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
+  # The hooks in front of every load and store, and where an index is too large; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
   # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
   # On a GPU expf sets no errno, so it may be moved out of loops; and kernels look at floats as float4, which nvcc allows.
   # Nor does nvcc warn of what a host compiler finds suspicious in kernels. -g1: reports need lines and no more. -O1: what
@@ -66,11 +66,13 @@ else()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Of a call, g++ puts no hook in front of the load of a struct that is passed by value, nor of the store of one that
     # is returned. Where no copy is elided, both are left to a constructor or an assignment, which have hooks. Nor does
-    # it see the memory that a loop touches which it has turned into a call of memcpy.
-    target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-loop-distribute-patterns
-      -fno-tree-sra "SHELL:--param tsan-distinguish-volatile=1")
+    # it see what memcpy and its kin do, whoever calls them, or what a loop does of which it has made such a call.
+    target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-sra -fsanitize=bounds
+      "SHELL:--param tsan-distinguish-volatile=1" -fno-tree-loop-distribute-patterns
+      -fno-builtin-memcpy -fno-builtin-memmove -fno-builtin-memset
+      "SHELL:-include \"${CMAKE_SOURCE_DIR}/common/emulator/memory_functions.h\"")
   else()
-    target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as
+    target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as -fsanitize=array-bounds
       "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1")
   endif()
 endif()

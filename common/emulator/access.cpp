@@ -30,12 +30,7 @@ void check_alignment(const void* p, std::size_t n, std::size_t alignment, const 
            [&] { return fmt::format("not a multiple of {}", alignment); });
 }
 
-std::string place_in(const SharedWindow& window, const void* p) {
-    const bool dynamic = &window == &current->block->dynamic_shared;
-    return fmt::format("byte {} of the block's {} bytes of {} shared memory",
-                       static_cast<std::ptrdiff_t>(address_of(p) - window.begin), window.bytes,
-                       dynamic ? "dynamic" : "static");
-}
+std::string place_in(const SharedWindow& window, const void* p) { return describe_shared(window, address_of(p)); }
 
 void check_written(const SharedWindow& window, const void* p, std::size_t n, const Operand& operand) {
     const std::uint8_t* flags = window.written + (address_of(p) - window.begin);
@@ -70,16 +65,17 @@ const SharedWindow& find_shared(const void* p, std::size_t n, std::size_t alignm
                [&] { return nowhere ? "not in the block's shared memory" : place_in(window, p); });
     }
     check_alignment(p, n, alignment, operand);
+    if (std::memchr(window.written + offset, SharedWindow::gap, n))
+        refuse(cudaErrorIllegalAddress, "out of bounds", p, n, operand, [&] { return place_in(window, p); });
     return window;
 }
 
 void check_device_access(const void* p, std::size_t n, std::size_t alignment, const Operand& operand) {
     const DeviceMemory& memory = DeviceMemory::instance();
     if (!memory.valid(p, n)) {
-        const bool covered = memory.covers(address_of(p));
-        const Allocation* allocation = covered ? memory.find(address_of(p)) : nullptr;
+        const Allocation* allocation = memory.find(address_of(p));
         refuse(cudaErrorIllegalAddress, allocation && !allocation->live ? "use after free" : "out of bounds", p, n,
-               operand, [&] { return covered ? memory.describe(address_of(p)) : "not in device memory"; });
+               operand, [&] { return allocation ? memory.describe(address_of(p)) : "not in device memory"; });
     }
     check_alignment(p, n, alignment, operand);
 }

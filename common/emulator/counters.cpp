@@ -101,6 +101,7 @@ CountedWork counted;
 
 void add_to_allocation(std::uintptr_t address, Access kind, const GlobalWork& work) {
     const Allocation& allocation = *DeviceMemory::instance().find(address);
+    if (!allocation.name.empty()) return;  // a variable
     trace.allocations[allocation.begin][static_cast<std::size_t>(kind)] += work;
 }
 

@@ -15,19 +15,14 @@
 
 #include "vector_types.h"
 
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-// g++ puts no hooks in front of these; clang calls hooks instead of them. Where it knows the size, neither is called.
-extern "C" {
-void* memcpy(void*, const void*, std::size_t) noexcept __asm__("emulator_memcpy");
-void* memmove(void*, const void*, std::size_t) noexcept __asm__("emulator_memmove");
-void* memset(void*, int, std::size_t) noexcept __asm__("emulator_memset");
-}
-#endif
-
 #define __host__
 #define __device__
 #define __global__
-#define __constant__
+// The emulator reads the symbol table: a section tells which variables are constants, and which of them the host may name.
+#define __constant__ __attribute__((section("emulator_constant" FLASHLADDER_NAME(__COUNTER__))))
+#define __managed__ __attribute__((section("emulator_managed")))
+#define FLASHLADDER_NAME(x) FLASHLADDER_NAME_OF(x)
+#define FLASHLADDER_NAME_OF(x) #x
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -69,11 +64,9 @@ std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int oper
 template <class T>
 inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, const Where& where) {
     static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "4 or 8 bytes a lane");
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(T));
-    bits = shuffle(kind, mask, bits, operand, width, where);
-    std::memcpy(&value, &bits, sizeof(T));
-    return value;
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    const std::uint64_t bits = std::bit_cast<Bits>(value);
+    return std::bit_cast<T>(static_cast<Bits>(shuffle(kind, mask, bits, operand, width, where)));
 }
 
 /// Reads, changes and writes without another thread in between; the old value. The hooks see a read and a write; for

@@ -3,22 +3,64 @@
 // CUDA thread. A return address tells the source line.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <regex>
 
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "symbols.h"
 
 namespace emulator {
 namespace {
 
 DeviceMemory& device = DeviceMemory::instance();  // here: a variable of a function asks each time whether it is there
 
+/// True for a return address in a function that a report should not name, for a kernel did not write it: a copy
+/// constructor or an assignment, as the compiler makes them, or one of the standard library's.
+bool is_in_library(const void* pc) {
+    struct Known {
+        const void* pc = nullptr;
+        bool in_library = false;
+    };
+    static std::array<Known, 4096> known;
+    const auto address = reinterpret_cast<std::uintptr_t>(pc);
+    Known& entry = known[(address >> 2 ^ address >> 14) % known.size()];
+    if (entry.pc == pc) [[likely]]
+        return entry.in_library;
+    static const std::regex pattern("_ZN?K?St.*|.*(C[12]E|aSE)(RK|O)S[0-9A-Z]*_");
+    const Symbol* function = find_symbol(Symbols::instance().functions, address - 1);
+    entry = {pc, function && std::regex_match(function->name, pattern)};
+    return entry.in_library;
+}
+
+/// Where the kernel is, whose function or a library's function that it has called has the return address `pc`.
+[[gnu::noinline]] Place place_of(const void* pc) {
+    if (!is_in_library(pc)) [[likely]]
+        return Place(pc);
+    struct Frame {
+        const Frame* caller;
+        const void* pc;  // where the caller goes on
+    };
+    constexpr int between = 8, deep = 64;  // functions of this file; of libraries
+    const auto* frame = static_cast<const Frame*>(__builtin_frame_address(0));
+    for (int i = 0; frame->pc != pc; ++i) {
+        if (i == between) return Place(pc);
+        frame = frame->caller;
+    }
+    for (int i = 0; is_in_library(frame->pc) && i < deep; ++i) frame = frame->caller;
+    return Place(frame->pc);
+}
+
 template <class Words>
 [[noreturn]] void refuse(int code, const char* kind, std::uintptr_t address, std::size_t n, Access access,
                          const void* pc, Words place) {
-    fail(code, Place(pc), [&] {
+    fail(code, place_of(pc), [&] {
         return fmt::format("{}: {}-byte {} at {:#x}: {}", kind, n, access == Access::read ? "read" : "write", address,
                            place());
     });
@@ -29,21 +71,22 @@ template <class Words>
            [n] { return fmt::format("not a multiple of {}", n); });
 }
 
-[[gnu::cold, noreturn]] void refuse_shared(int code, const char* kind, const SharedWindow& window, const char* which,
-                                           std::uintptr_t address, std::size_t n, Access access, const void* pc) {
-    refuse(code, kind, address, n, access, pc, [&] {
-        return fmt::format("byte {} of the block's {} bytes of {} shared memory",
-                           static_cast<std::ptrdiff_t>(address - window.begin), window.bytes, which);
-    });
+[[gnu::cold, noreturn]] void refuse_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n,
+                                           Access access, const void* pc) {
+    refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, pc,
+           [&] { return describe_shared(window, address); });
 }
 
-[[gnu::cold, noreturn]] void refuse_unwritten(const SharedWindow& window, const char* which, std::uintptr_t address,
-                                              std::size_t n, const void* pc) {
+/// A read of bytes of which some were never written, or lie between two variables.
+[[gnu::cold, noreturn]] void refuse_read(const SharedWindow& window, std::uintptr_t address, std::size_t n,
+                                         const void* pc) {
+    if (std::memchr(window.written + (address - window.begin), SharedWindow::gap, n))
+        refuse_shared(window, address, n, Access::read, pc);
     reporting = true;
-    hold_reader(address, n, Place(pc),
-                fmt::format("uninitialised shared memory: {}-byte read at {:#x}: byte {} of the block's {} bytes of {} "
-                            "shared memory, which no thread of the block has written",
-                            n, address, address - window.begin, window.bytes, which));
+    hold_reader(address, n, place_of(pc),
+                fmt::format("uninitialised shared memory: {}-byte read at {:#x}: {}, which no thread of the block has "
+                            "written",
+                            n, address, describe_shared(window, address)));
 }
 
 [[gnu::cold, noreturn]] void refuse_device(const Allocation* allocation, std::uintptr_t address, std::size_t n,
@@ -54,12 +97,12 @@ template <class Words>
 
 [[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
     if (reporting || is_private_or_constant(address)) return;
-    if (access_other_block(address, n, access == Access::write, Place(pc))) return;
+    if (access_other_block(address, n, access == Access::write, place_of(pc))) return;
     const SharedWindow& window = current->block->dynamic_shared;
     // The pages around the window belong to shared memory too: a run over its end lands there.
     constexpr std::uintptr_t near = 256 * 1024;
     if (address - window.begin + near < near + 2 * near)
-        refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, "dynamic", address, n, access, pc);
+        refuse_shared(window, address, n, access, pc);
     refuse(cudaErrorIllegalAddress, address < 4096 ? "null pointer" : "out of bounds", address, n, access, pc,
            [] { return "neither device nor shared memory; a pointer into the host's memory, or a wild one"; });
 }
@@ -74,18 +117,19 @@ template <std::size_t n, Access access>
 }
 
 template <std::size_t n, Access access>
-[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const char* which,
-                                                const void* pc) {
+[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
     static constexpr std::array<std::uint8_t, 16> all_written = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     check_alignment<n, access>(address, pc);
     const std::size_t offset = address - window.begin;
     if (offset + n > window.bytes) [[unlikely]]
-        refuse_shared(cudaErrorIllegalAddress, "out of bounds", window, which, address, n, access, pc);
+        refuse_shared(window, address, n, access, pc);
     if constexpr (access == Access::write) {
+        if ((window.written[offset] | window.written[offset + n - 1]) & SharedWindow::gap) [[unlikely]]
+            refuse_shared(window, address, n, access, pc);
         std::memcpy(window.written + offset, all_written.data(), n);
         window.mark(offset, n, current->write_mark);
     } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
-        refuse_unwritten(window, which, address, n, pc);
+        refuse_read(window, address, n, pc);
 }
 
 template <std::size_t n, Access access>
@@ -101,19 +145,40 @@ template <std::size_t n, Access access>
 
 template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
-    if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, Place(pc));
+    if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, place_of(pc));
     if (watching && !is_volatile && !current->in_atomic)
-        watch_shared(window, address, n, {access == Access::write}, Place(pc));
-    if (counting) trace_access(address, n, access, true, Place(pc));
+        watch_shared(window, address, n, {access == Access::write}, place_of(pc));
+    if (counting) trace_access(address, n, access, true, place_of(pc));
 }
 
 template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_device(std::uintptr_t address, const void* pc) {
     if (watching && !is_volatile && !current->in_atomic)
-        watch_device(address, n, {access == Access::write}, Place(pc));
+        watch_device(address, n, {access == Access::write}, place_of(pc));
     if (!counting) return;
     device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
-    trace_access(address, n, access, false, Place(pc));
+    trace_access(address, n, access, false, place_of(pc));
+}
+
+/// False if there is no such variable.
+template <std::size_t n, Access access, bool is_volatile>
+[[gnu::noinline]] bool check_variable(std::uintptr_t address, const void* pc) {
+    const Allocation* variable = device.find_variable(address);
+    if (!variable) return false;
+    if (!variable->has_address && is_passed_by_host(*variable))
+        refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, pc, [&] {
+            return fmt::format("the host's variable {}, whose address the launch has passed; cudaGetSymbolAddress() gives "
+                               "that of a __device__ variable",
+                               variable->name);
+        });
+    check_device<n, access>(address, pc);
+    if (!variable->constant) {
+        if (watching || counting) note_device<n, access, is_volatile>(address, pc);
+    } else if (access == Access::write) {
+        refuse(cudaErrorIllegalAddress, "constant memory", address, n, access, pc,
+               [&] { return device.describe(address); });
+    }
+    return true;
 }
 
 template <std::size_t n, Access access, bool is_volatile = false>
@@ -122,7 +187,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const Block& block = *current->block;
     if (block.dynamic_shared.covers(address)) {
-        check_shared<n, access>(block.dynamic_shared, address, "dynamic", pc);
+        check_shared<n, access>(block.dynamic_shared, address, pc);
         if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.dynamic_shared, address, pc);
     } else if (device.covers(address)) {
@@ -130,13 +195,14 @@ template <std::size_t n, Access access, bool is_volatile = false>
         if (watching || counting) [[unlikely]]
             note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {
-        check_shared<n, access>(block.static_shared, address, "static", pc);
+        check_shared<n, access>(block.static_shared, address, pc);
         if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.static_shared, address, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
+        if (!reporting && check_variable<n, access, is_volatile>(address, pc)) return;
         check_elsewhere(address, n, access, pc);
     } else if (!current->lent.empty()) [[unlikely]] {
-        check_lent(address, n, access == Access::write, Place(pc));
+        check_lent(address, n, access == Access::write, place_of(pc));
     }
 }
 
@@ -172,20 +238,69 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
 /// Before a volatile read: the loop around it may wait for another thread.
 void let_others_run(const void* p, std::size_t n, const void* pc) {
     if (!current) return;
-    yield(Place(pc));
-    if (watching) watch_strong(p, n, false, Order::relaxed, Place(pc));
+    yield(place_of(pc));
+    if (watching) watch_strong(p, n, false, Order::relaxed, place_of(pc));
 }
 
 /// Before a volatile write: the value may have been computed from one that others change.
 void let_others_interfere(const void* p, std::size_t n, const void* pc) {
     if (!current) return;
     step_aside();
-    if (watching) watch_strong(p, n, true, Order::relaxed, Place(pc));
+    if (watching) watch_strong(p, n, true, Order::relaxed, place_of(pc));
+}
+
+// What the compiler says of an index that is too large: the layout is that of its sanitizers' run-time library.
+struct TypeDescriptor {
+    std::uint16_t kind, info;
+    char name[];  // "'float [31][32]'"
+};
+struct IndexOutOfBounds {
+    const char* file;
+    std::uint32_t line, column;  // g++: of the closing bracket; clang: where the expression begins
+    const TypeDescriptor *array, *index;
+};
+
+/// The array that is indexed, as it stands in the source; "" if that cannot be read.
+std::string expression_at(const IndexOutOfBounds& what) {
+    const std::string line = source_line(what.file, what.line);
+    const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_.:>-", c); };
+    std::size_t end = what.column - 1;
+    if (end >= line.size()) return "";
+    if (line[end] != ']') {  // clang
+        const auto stop = std::find_if_not(line.begin() + static_cast<std::ptrdiff_t>(end), line.end(), is_name);
+        return line.substr(end, static_cast<std::size_t>(stop - line.begin()) - end);
+    }
+    for (std::size_t open = 1; open > 0 && end > 0;) {  // back to the bracket that opens the first index
+        --end;
+        open += line[end] == ']';
+        open -= line[end] == '[';
+        if (open == 0 && end > 0 && line[end - 1] == ']') --end, open = 1;
+    }
+    std::size_t begin = end;
+    while (begin > 0 && is_name(line[begin - 1])) --begin;
+    return line.substr(begin, end - begin);
+}
+
+[[gnu::cold]] void refuse_index(const IndexOutOfBounds& what, std::uintptr_t index, const void* pc) {
+    std::string type = what.array->name;
+    std::erase(type, '\'');
+    const bool is_signed = what.index->info & 1;
+    const unsigned bits = 1u << (what.index->info >> 1);
+    const auto value = is_signed && bits < 64 ? static_cast<std::intptr_t>(index << (64 - bits)) >> (64 - bits)
+                                              : static_cast<std::intptr_t>(index);
+    const auto words = [&] {
+        const std::string name = expression_at(what);
+        return fmt::format("out of bounds: index {} of {}{}", value, name.empty() ? "an array " : name + ", a ", type);
+    };
+    if (current) fail(cudaErrorIllegalAddress, place_of(pc), words);
+    fmt::print(stderr, "{}:{}: {}\n", what.file, what.line, words());
+    std::abort();
 }
 
 }  // namespace
 }  // namespace emulator
 
+using emulator::IndexOutOfBounds, emulator::refuse_index;
 using emulator::Access, emulator::check, emulator::check_pieces, emulator::let_others_interfere,
     emulator::let_others_run;
 
@@ -240,6 +355,9 @@ void __tsan_write_range(void* p, std::size_t n) { check_pieces(p, n, Access::wri
     }
 MEMORY_FUNCTIONS(__tsan_)
 MEMORY_FUNCTIONS(emulator_)
+// What -fsanitize=bounds calls where an index is too large for its array.
+void __ubsan_handle_out_of_bounds(IndexOutOfBounds* what, std::uintptr_t index) { refuse_index(*what, index, PC); }
+
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}

@@ -20,6 +20,7 @@
 #include "cuda_runtime.h"
 #include "emulator.h"
 #include "report.h"
+#include "symbols.h"
 
 // What kernels know as threadIdx and its kin: device_functions.h.
 uint3 thread_index asm("emulator_thread_index"), block_index asm("emulator_block_index"),
@@ -72,6 +73,7 @@ struct Launch {
     std::uint64_t next_cluster = 0;
     int code = 0;  // the failure, if any
     std::uint64_t idle_yields = 0;
+    std::vector<std::uint8_t> static_flags;  // SharedWindow::written of static shared memory, before anything is
 
     Launch(const Kernel& kernel, dim3 grid, dim3 block, dim3 cluster, std::size_t dynamic_shared_bytes)
         : kernel(&kernel), grid(grid), block(block), cluster(cluster), dynamic_shared_bytes(dynamic_shared_bytes) {}
@@ -120,6 +122,15 @@ private:
         return static_cast<char*>(memory);
     }
 };
+
+/// A flag for each byte of static shared memory: 0 in variables, SharedWindow::gap between them.
+std::vector<std::uint8_t> flags_of_variables(std::size_t bytes) {
+    const std::vector<Symbol>& variables = Symbols::instance().thread_locals;
+    std::vector<std::uint8_t> flags(bytes, variables.empty() ? 0 : SharedWindow::gap);
+    for (const Symbol& variable : variables)
+        std::fill_n(flags.begin() + static_cast<std::ptrdiff_t>(variable.begin), variable.bytes, 0);
+    return flags;
+}
 
 /// The thread-local variables of this program: `__shared__` means `static thread_local`, and a kernel has no others.
 SharedWindow thread_local_memory() {
@@ -182,9 +193,10 @@ namespace {
 
 constexpr int poison = 0xFF;
 
-/// Nothing in the window was written yet.
-void forget(SharedWindow& window, std::vector<std::uint8_t>& written, std::vector<std::uint32_t>& writers) {
-    written.assign(window.bytes, 0);
+/// Nothing in the window was written yet: `unwritten` has its flags.
+void forget(SharedWindow& window, const std::vector<std::uint8_t>& unwritten, std::vector<std::uint8_t>& written,
+            std::vector<std::uint32_t>& writers) {
+    written = unwritten;
     writers.assign(window.bytes / SharedWindow::granule + 1, 0);
     window.written = written.data();
     window.writers = writers.data();
@@ -393,8 +405,9 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     block_.dynamic_shared.bytes = launch_.dynamic_shared_bytes;
     std::memset(reinterpret_cast<void*>(block_.dynamic_shared.begin), poison, block_.dynamic_shared.bytes);
     workspace_.static_shared.assign(block_.static_shared.bytes, static_cast<char>(poison));
-    forget(block_.dynamic_shared, workspace_.dynamic_written, workspace_.dynamic_writers);
-    forget(block_.static_shared, workspace_.static_written, workspace_.static_writers);
+    forget(block_.dynamic_shared, std::vector<std::uint8_t>(block_.dynamic_shared.bytes), workspace_.dynamic_written,
+           workspace_.dynamic_writers);
+    forget(block_.static_shared, launch_.static_flags, workspace_.static_written, workspace_.static_writers);
     if (watching) {
         block_.dynamic_shared.cells = workspace_.dynamic_shadow.cells(shared_window_bytes);
         block_.static_shared.cells = workspace_.static_shadow.cells(block_.static_shared.bytes);
@@ -512,6 +525,16 @@ bool is_private_or_constant(std::uintptr_t address) {
             return 0;
         },
         &address);
+}
+
+bool is_passed_by_host(const Allocation& variable) {
+    const char* parameters = static_cast<const char*>(running->kernel->parameters);
+    for (std::size_t i = 0; i + sizeof(std::uintptr_t) <= running->kernel->parameter_bytes; i += sizeof(std::uintptr_t)) {
+        std::uintptr_t pointer;
+        std::memcpy(&pointer, parameters + i, sizeof pointer);
+        if (variable.contains(pointer, 1)) return true;
+    }
+    return false;
 }
 
 int synchronize_block(const char* name, int predicate, const std::source_location& where) {
@@ -695,6 +718,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     block_extent = {block.x, block.y, block.z};
     grid_extent = {grid.x, grid.y, grid.z};
     const SharedWindow static_shared = thread_local_memory();
+    launch.static_flags = flags_of_variables(static_shared.bytes);
     char* host_variables = reinterpret_cast<char*>(static_shared.begin);  // the host side's until the launch is over
     const std::vector<char> saved(host_variables, host_variables + static_shared.bytes);
 

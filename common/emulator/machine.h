@@ -160,6 +160,9 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
 /// kernel's parameters, constants of the program.
 bool is_private_or_constant(std::uintptr_t address);
 
+/// True if an argument of the launch points into this variable.
+bool is_passed_by_host(const Allocation& variable);
+
 /// Registers of each thread before the first setmaxnreg: as many as a kernel can have that was compiled for so many
 /// threads on a multiprocessor.
 unsigned launch_registers(unsigned threads);

@@ -8,7 +8,9 @@
 #include <new>
 
 #include "emulator.h"
+#include "machine.h"
 #include "report.h"
+#include "symbols.h"
 
 namespace emulator {
 namespace {
@@ -83,15 +85,27 @@ void DeviceMemory::free_all() {
         if (allocation.live) free(reinterpret_cast<void*>(allocation.begin));
 }
 
+Allocation* DeviceMemory::find_variable(std::uintptr_t address) const {
+    const Symbol* symbol = find_symbol(Symbols::instance().variables, address);
+    if (!symbol) return nullptr;
+    const auto [found, is_new] =
+        variables_.try_emplace(symbol->begin, symbol->begin, symbol->bytes, 0, true, std::source_location());
+    if (is_new) {
+        found->second.name = name_of(*symbol);
+        found->second.constant = symbol->section.starts_with("emulator_constant");
+        found->second.has_address = symbol->section == "emulator_managed";
+    }
+    return &found->second;
+}
+
 bool DeviceMemory::valid(const void* pointer, std::size_t n) const {
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    if (!covers(address)) return false;
     const Allocation* allocation = find(address);
     return allocation && allocation->live && allocation->contains(address, n);
 }
 
 void DeviceMemory::mark(std::uintptr_t address, std::size_t n, std::uint8_t mark) {
-    Allocation& allocation = allocation_at(address);
+    Allocation& allocation = *find(address);
     if (allocation.marks.empty()) allocation.marks.resize(allocation.bytes);
     std::uint8_t* marks = allocation.marks.data() + (address - allocation.begin);
     for (std::size_t i = 0; i < n; ++i) marks[i] |= mark;
@@ -99,22 +113,39 @@ void DeviceMemory::mark(std::uintptr_t address, std::size_t n, std::uint8_t mark
 
 std::size_t DeviceMemory::marked_bytes(std::uint8_t mark) const {
     std::size_t n = 0;
-    for (const Allocation& allocation : allocations_)
+    const auto add = [&](const Allocation& allocation) {
         n += static_cast<std::size_t>(
             std::count_if(allocation.marks.begin(), allocation.marks.end(), [mark](auto m) { return m & mark; }));
+    };
+    std::for_each(allocations_.begin(), allocations_.end(), add);
+    for (const auto& [begin, variable] : variables_) add(variable);
     return n;
 }
 
 void DeviceMemory::forget_marks() {
     for (Allocation& allocation : allocations_) allocation.marks = {};
+    for (auto& [begin, variable] : variables_) variable.marks = {};
 }
 
 std::string DeviceMemory::describe(std::uintptr_t address) const {
-    const Allocation* allocation = covers(address) ? find(address) : nullptr;
+    const Allocation* allocation = find(address);
     if (!allocation) return "no device allocation is near";
     const auto offset = static_cast<std::ptrdiff_t>(address - allocation->begin);
+    if (!allocation->name.empty())
+        return fmt::format("byte {} of the variable {}, which has {} bytes", offset, allocation->name,
+                           allocation->bytes);
     return fmt::format("byte {} of allocation {}, which has {} bytes{} (allocated at {})", offset, allocation->number,
                        allocation->bytes, allocation->live ? "" : " and was freed", to_string(allocation->where));
+}
+
+std::string describe_shared(const SharedWindow& window, std::uintptr_t address) {
+    const auto offset = static_cast<std::ptrdiff_t>(address - window.begin);
+    if (&window == &current->block->dynamic_shared)
+        return fmt::format("byte {} of the block's {} bytes of dynamic shared memory", offset, window.bytes);
+    const Symbol* variable = find_symbol_before(Symbols::instance().thread_locals, address - window.begin);
+    if (!variable) return fmt::format("byte {} of static shared memory", offset);
+    return fmt::format("byte {} of {}, {} bytes of static shared memory", address - window.begin - variable->begin,
+                       name_of(*variable), variable->bytes);
 }
 
 }  // namespace emulator

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -13,13 +14,16 @@
 
 namespace emulator {
 
-/// One cudaMalloc.
+/// One cudaMalloc, or one `__device__` or `__constant__` variable.
 struct Allocation {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
     int number = 0;  // the how-many-eth of this process, to name it in reports
     bool live = false;
     std::source_location where;
+    std::string name;       // of a variable
+    bool constant = false;  // a `__constant__` one
+    bool has_address = false;  // the host may pass it on: a `__managed__` one, or cudaGetSymbolAddress() has given it
     std::vector<std::uint8_t> marks;  // by byte, while work is counted: DeviceMemory::read_mark, written_mark
     Shadow shadow;
 
@@ -46,11 +50,14 @@ public:
     void free_all();
 
     bool covers(std::uintptr_t address) const { return address - base_ < reserved; }
-    /// The live or freed allocation in whose granules the address lies, or null.
-    const Allocation* find(std::uintptr_t address) const { return owner_[(address - base_) / granule]; }
-    /// The allocation that contains the address.
-    Allocation& allocation_at(std::uintptr_t address) { return *owner_[(address - base_) / granule]; }
-    /// True if all `n` bytes belong to one live allocation.
+    /// The live or freed allocation in whose granules the address lies, or the variable that contains it, or null.
+    Allocation* find(std::uintptr_t address) const {
+        return covers(address) ? owner_[(address - base_) / granule] : find_variable(address);
+    }
+    /// A variable of the program that is not only read: what a kernel names itself can be no other than a `__device__` or
+    /// a `__constant__` one, for nvcc compiles no kernel that names another. Null if none contains the address.
+    Allocation* find_variable(std::uintptr_t address) const;
+    /// True if all `n` bytes belong to one live allocation or variable.
     bool valid(const void* pointer, std::size_t n) const;
 
     std::size_t bytes_in_use() const { return in_use_; }
@@ -76,13 +83,15 @@ private:
     std::size_t cursor_ = 0;          // granules before it were given out already
     std::size_t in_use_ = 0, peak_ = 0;
     std::deque<Allocation> allocations_;  // freed ones too: a late access is told what it hit
+    mutable std::map<std::uintptr_t, Allocation> variables_;  // that were accessed, by where they begin
 };
 
 /// A range of shared memory of the block that runs now, and which of its bytes were written.
 struct SharedWindow {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
-    std::uint8_t* written = nullptr;  // one flag a byte
+    std::uint8_t* written = nullptr;  // one flag a byte, or `gap`
+    static constexpr std::uint8_t gap = 2;  // between two variables
     Cell* cells = nullptr;            // while races are looked for
 
     static constexpr std::size_t granule = 4;  // bytes
@@ -94,5 +103,8 @@ struct SharedWindow {
 
     bool covers(std::uintptr_t address) const { return address - begin < bytes; }
 };
+
+/// A place in the current block's shared memory in words: "byte 4096 of tile, 4096 bytes of static shared memory".
+std::string describe_shared(const SharedWindow& window, std::uintptr_t address);
 
 }  // namespace emulator

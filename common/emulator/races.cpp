@@ -217,10 +217,7 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
 }
 
 std::string place_in_window(const void* context, std::uintptr_t address) {
-    const SharedWindow& window = *static_cast<const SharedWindow*>(context);
-    const bool is_static = window.begin == current->block->static_shared.begin;
-    return fmt::format("byte {} of {} bytes of {} shared memory", static_cast<std::ptrdiff_t>(address - window.begin),
-                       window.bytes, is_static ? "static" : "dynamic");
+    return describe_shared(*static_cast<const SharedWindow*>(context), address);
 }
 
 std::string place_on_device(const void*, std::uintptr_t address) { return DeviceMemory::instance().describe(address); }
@@ -266,7 +263,7 @@ void watch_shared(const SharedWindow& window, std::uintptr_t address, std::size_
 }
 
 void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const Place& where, const char* instruction) {
-    Allocation& allocation = DeviceMemory::instance().allocation_at(address);
+    Allocation& allocation = *DeviceMemory::instance().find(address);
     watch(allocation.shadow.cells(allocation.bytes), allocation.begin, address, n, kind, oldest_team, where,
           instruction, place_on_device, nullptr);
 }
@@ -321,8 +318,8 @@ void synchronize(Thread* const* threads, std::size_t n) {
 void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where) {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     ThreadOrder& self = current->order;
-    if (DeviceMemory::instance().covers(at)) {
-        if (!DeviceMemory::instance().valid(address, n)) return;  // the hooks will say so
+    if (const Allocation* allocation = DeviceMemory::instance().find(at)) {
+        if (!allocation->live || !allocation->contains(at, n)) return;  // the hooks will say so
         watch_device(at, n, {writes, true}, where);
     } else {
         const Block& block = *current->block;

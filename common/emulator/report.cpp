@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <regex>
 #include <unordered_map>
 #include <vector>
 
@@ -90,6 +92,32 @@ std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addres
     return result;
 }
 
+/// True for a line such as "struct Row {": what is inlined from there, the compiler has made, a copy of the class.
+/// addr2line does not tell the names of such functions.
+bool is_head_of_class(const std::string& line) {
+    static std::unordered_map<std::string, bool> known;
+    const auto [found, is_new] = known.try_emplace(line);
+    const std::size_t colon = line.rfind(':');
+    if (is_new && colon != line.npos) {
+        static const std::regex head(R"(\b(struct|class|union)\b)");
+        const auto number = static_cast<unsigned>(std::strtoul(line.c_str() + colon + 1, nullptr, 10));
+        found->second = std::regex_search(source_line(line.substr(0, colon), number), head);
+    }
+    return found->second;
+}
+
+/// The innermost frame that is neither in the emulator nor in a system's header, nor a copy that the compiler has made.
+const Frame* frame_of_kernel(const std::vector<Frame>& inlined) {
+    for (const Frame& frame : inlined) {
+        constexpr std::array<const char*, 4> others = {"common/emulator/", "/include/c++/", "/usr/include/", "/usr/lib"};
+        const bool other = std::any_of(others.begin(), others.end(), [&](const char* folder) {
+            return frame.line.find(folder) != std::string::npos;
+        });
+        if (!other && (&frame == &inlined.back() || !is_head_of_class(frame.line))) return &frame;
+    }
+    return nullptr;
+}
+
 /// Compilers are asked to leave the project's path out (-ffile-prefix-map); this removes the "./" that may remain.
 std::string relative(std::string path) {
     while (path.starts_with("./")) path.erase(0, 2);
@@ -108,12 +136,19 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
     for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call itself
     std::vector<std::string> lines;
     for (const std::vector<Frame>& inlined : frames(addresses)) {
-        const auto kernel = std::find_if(inlined.begin(), inlined.end(), [](const Frame& frame) {
-            return frame.line.find("common/emulator/") == std::string::npos;
-        });
-        lines.push_back(kernel == inlined.end() ? "" : relative(kernel->line));
+        const Frame* kernel = frame_of_kernel(inlined);
+        lines.push_back(kernel ? relative(kernel->line) : "");
     }
     return lines;
+}
+
+std::string source_line(const std::string& file, unsigned line) {
+    std::ifstream source(file);
+    if (!source) source.open(FLASHLADDER_ROOT "/" + file);
+    std::string text;
+    for (unsigned i = 0; i < line; ++i)
+        if (!std::getline(source, text)) return "";
+    return text;
 }
 
 std::string function_name(const void* entry) {

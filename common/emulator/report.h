@@ -28,6 +28,9 @@ std::string to_string(const Place& where);
 /// The same of many return addresses, for the price of one.
 std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
+/// The text of a line of a source file, which the project's folder or the current one may contain; "" if it is not there.
+std::string source_line(const std::string& file, unsigned line);
+
 /// Name of the function at an address, without its namespaces and parameters.
 std::string function_name(const void* entry);
 /// The same of a kernel.

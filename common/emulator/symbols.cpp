@@ -65,7 +65,10 @@ Symbols read_symbols() {
     if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return symbols;
     const auto sections =
         read<SectionHeader>(file, header[0].e_shoff, header[0].e_shnum * sizeof(SectionHeader));
-    static std::vector<char> names;  // what the symbols point into
+    static std::vector<char> names, section_names;  // what the symbols point into
+    if (header[0].e_shstrndx >= sections.size()) return symbols;
+    const SectionHeader& names_of_sections = sections[header[0].e_shstrndx];
+    section_names = read<char>(file, names_of_sections.sh_offset, names_of_sections.sh_size);
     const auto table = std::find_if(sections.begin(), sections.end(),
                                     [](const SectionHeader& section) { return section.sh_type == SHT_SYMTAB; });
     if (table == sections.end()) return symbols;
@@ -77,11 +80,14 @@ Symbols read_symbols() {
             continue;
         const char* name = names.data() + symbol.st_name;
         const int type = ELF64_ST_TYPE(symbol.st_info);
-        if (type == STT_TLS) symbols.thread_locals.push_back({symbol.st_value, symbol.st_size, name});
-        if (type == STT_FUNC)
-            symbols.functions.push_back({module.load_address + symbol.st_value, symbol.st_size, name});
-        if (type == STT_OBJECT && sections[symbol.st_shndx].sh_flags & SHF_WRITE)
-            symbols.variables.push_back({module.load_address + symbol.st_value, symbol.st_size, name});
+        const SectionHeader& section = sections[symbol.st_shndx];
+        const std::string_view section_name = section_names.data() + section.sh_name;
+        const Symbol found{module.load_address + symbol.st_value, symbol.st_size, name, section_name};
+        if (type == STT_TLS) symbols.thread_locals.push_back({symbol.st_value, symbol.st_size, name, section_name});
+        if (type == STT_FUNC) symbols.functions.push_back(found);
+        // Tables of virtual functions and guards of local variables are the compiler's own.
+        const bool is_own = std::strncmp(name, "_ZT", 3) == 0 || std::strncmp(name, "_ZGV", 4) == 0;
+        if (type == STT_OBJECT && section.sh_flags & SHF_WRITE && !is_own) symbols.variables.push_back(found);
     }
     for (auto* list : {&symbols.functions, &symbols.variables, &symbols.thread_locals}) sort_and_deduplicate(*list);
     return symbols;
@@ -94,14 +100,14 @@ const Symbols& Symbols::instance() {
     return symbols;
 }
 
-const Symbol* find_before(const std::vector<Symbol>& symbols, std::uintptr_t address) {
+const Symbol* find_symbol_before(const std::vector<Symbol>& symbols, std::uintptr_t address) {
     const auto behind = std::upper_bound(symbols.begin(), symbols.end(), address,
                                          [](std::uintptr_t a, const Symbol& symbol) { return a < symbol.begin; });
     return behind == symbols.begin() ? nullptr : &*(behind - 1);
 }
 
-const Symbol* find(const std::vector<Symbol>& symbols, std::uintptr_t address) {
-    const Symbol* symbol = find_before(symbols, address);
+const Symbol* find_symbol(const std::vector<Symbol>& symbols, std::uintptr_t address) {
+    const Symbol* symbol = find_symbol_before(symbols, address);
     return symbol && symbol->contains(address) ? symbol : nullptr;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace emulator {
@@ -13,6 +14,7 @@ struct Symbol {
     std::uintptr_t begin = 0;  // of a thread-local variable: from the beginning of the thread's copies
     std::size_t bytes = 0;
     const char* name = "";  // as the compiler has mangled it
+    std::string_view section;
 
     bool contains(std::uintptr_t address) const { return address - begin < bytes; }
 };
@@ -26,9 +28,9 @@ struct Symbols {
 };
 
 /// The one that contains the address, or null.
-const Symbol* find(const std::vector<Symbol>& symbols, std::uintptr_t address);
+const Symbol* find_symbol(const std::vector<Symbol>& symbols, std::uintptr_t address);
 /// The last one that begins at the address or before it, or null.
-const Symbol* find_before(const std::vector<Symbol>& symbols, std::uintptr_t address);
+const Symbol* find_symbol_before(const std::vector<Symbol>& symbols, std::uintptr_t address);
 
 /// A variable's name without namespaces and functions: "tile".
 std::string name_of(const Symbol& variable);

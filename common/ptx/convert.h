@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <cstring>
+#include <bit>
 #include <type_traits>
 
 #include "ptx/backend.h"
@@ -24,8 +24,8 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
     else
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
 #else
-    const T pair[2] = {T(low), T(high)};
-    std::memcpy(&bits, pair, sizeof bits);
+    const auto bits_of = [](float x) { return std::uint32_t(std::bit_cast<std::uint16_t>(T(x))); };
+    bits = bits_of(high) << 16 | bits_of(low);
 #endif
     return bits;
 }
