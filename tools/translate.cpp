@@ -123,6 +123,12 @@ public:
                 shared_variable(i);
             else if (tokens_[i].is("asm") || tokens_[i].is("__asm__") || tokens_[i].is("__asm"))
                 inline_assembly(i);
+            else if (tokens_[i].is("__CUDACC__"))
+                tokens_[i].text = "FLASHLADDER_CUDACC";
+            else if (tokens_[i].is("__noinline__") && !is(previous(i), "("))  // a macro would be in libstdc++'s way
+                tokens_[i].text = "__attribute__((noinline))";
+            else if (tokens_[i].is("cudaLaunchKernel") || tokens_[i].is("cudaLaunchCooperativeKernel"))
+                typed_kernel(i);
         }
         std::string text;
         for (const Token& token : tokens_) text += token.text;
@@ -363,6 +369,21 @@ private:
             operands |= is(k, ":") || is(k, "::");
             if (operands) tokens_[k].text = "";
         }
+    }
+
+    // ---- cudaLaunchKernel((void*)kernel, ...)
+
+    /// Leaves out the cast, with which the types of the kernel's parameters would be lost.
+    void typed_kernel(std::size_t i) {
+        const std::size_t call = next(i), open = call == none ? none : next(call);
+        if (!is(call, "(") || !is(open, "(")) return;
+        const std::size_t close = closing(open);
+        bool is_cast = close != none;
+        for (std::size_t k = next(open); is_cast && k != close; k = next(k))
+            is_cast = is(k, "void") || is(k, "const") || is(k, "*");
+        if (!is_cast) return;
+        for (std::size_t k = open; k != close; k = next(k)) tokens_[k].text = "";
+        tokens_[close].text = "";
     }
 
     // ---- what else there is to know
