@@ -117,7 +117,7 @@ public:
                 scopes_.push_back(opens_namespace(i));
             else if (tokens_[i].is("}") && !tokens_[i].in_directive && !scopes_.empty())
                 scopes_.pop_back();
-            else if (is_run(i, "<", 3))
+            else if (is_run(i, "<", 3) || (is_run(i, "<", 2) && is(next(i + 1), "<")))
                 launch(i);
             else if (tokens_[i].is("__shared__"))
                 shared_variable(i);
@@ -202,12 +202,13 @@ private:
     void launch(std::size_t open) {
         const std::size_t before = previous(open);
         if (before == none || is(before, "operator")) return;
-        const std::size_t first = first_of_kernel(before), close = end_of_configuration(open);
+        const std::size_t opened = next(next(open));  // a formatter that does not know CUDA makes it << <
+        const std::size_t first = first_of_kernel(before), close = end_of_configuration(opened);
         if (first == none || close == none) return;
         tokens_[first].text = "::emulator::prepare(FLASHLADDER_KERNEL(" + tokens_[first].text;
         tokens_[open].text = "),";
         tokens_[close].text = ")";
-        for (std::size_t k = 1; k < 3; ++k) tokens_[open + k].text = tokens_[close + k].text = "";
+        for (std::size_t k : {next(open), opened, next(close), next(next(close))}) tokens_[k].text = "";
     }
 
     /// The first token of the expression that ends at `i`: ns::kernel<float, 32>, table[i], (*pointer), object->kernel.
@@ -255,9 +256,10 @@ private:
         return open != none && is_keyword(previous(open));
     }
 
-    /// The first of the three `>` that end what begins with `<<<`: the last three of their run, in front of a "(".
-    std::size_t end_of_configuration(std::size_t open) const {
-        for (std::size_t i = next(open + 2); i != none; i = next(i)) {
+    /// The first of the three `>` that end what begins with `<<<`: the last three of their run, in front of a "(". Also
+    /// `>> >`.
+    std::size_t end_of_configuration(std::size_t opened) const {
+        for (std::size_t i = next(opened); i != none; i = next(i)) {
             if (opens(i)) {
                 if ((i = closing(i)) == none) return none;
                 continue;
@@ -267,6 +269,8 @@ private:
             std::size_t last = i;
             while (is(last + 1, ">")) ++last;
             if (last >= i + 2 && is(next(last), "(")) return last - 2;
+            const std::size_t third = next(last);
+            if (last == i + 1 && is(third, ">") && third != none && is(next(third), "(")) return i;
         }
         return none;
     }

@@ -19,6 +19,11 @@
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+// The guards of the toolkit's headers, by which programs see that these are there.
+#define __CUDA_RUNTIME_H__
+#define __DRIVER_TYPES_H__
 
 namespace emulator {
 

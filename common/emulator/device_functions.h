@@ -256,14 +256,26 @@ __forceinline__ unsigned atomicDec(unsigned* p, unsigned limit, emulator::Where 
 // Of a block, and of the whole system: as strong as the others here.
 #define atomicAdd_block atomicAdd
 #define atomicAdd_system atomicAdd
-#define atomicCAS_block atomicCAS
-#define atomicCAS_system atomicCAS
+#define atomicSub_block atomicSub
+#define atomicSub_system atomicSub
 #define atomicExch_block atomicExch
 #define atomicExch_system atomicExch
 #define atomicMin_block atomicMin
 #define atomicMin_system atomicMin
 #define atomicMax_block atomicMax
 #define atomicMax_system atomicMax
+#define atomicAnd_block atomicAnd
+#define atomicAnd_system atomicAnd
+#define atomicOr_block atomicOr
+#define atomicOr_system atomicOr
+#define atomicXor_block atomicXor
+#define atomicXor_system atomicXor
+#define atomicCAS_block atomicCAS
+#define atomicCAS_system atomicCAS
+#define atomicInc_block atomicInc
+#define atomicInc_system atomicInc
+#define atomicDec_block atomicDec
+#define atomicDec_system atomicDec
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 

@@ -244,6 +244,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrL2CacheSize: *value = properties.l2CacheSize; break;
         case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
         case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
+        case cudaDevAttrClockRate: *value = properties.clockRate; break;
+        case cudaDevAttrIntegrated: *value = properties.integrated; break;
+        case cudaDevAttrComputeMode: *value = properties.computeMode; break;
+        case cudaDevAttrMemoryClockRate: *value = properties.memoryClockRate; break;
+        case cudaDevAttrGlobalMemoryBusWidth: *value = properties.memoryBusWidth; break;
         case cudaDevAttrMaxThreadsPerMultiProcessor: *value = properties.maxThreadsPerMultiProcessor; break;
         case cudaDevAttrManagedMemory: *value = properties.managedMemory; break;
         case cudaDevAttrConcurrentManagedAccess: *value = properties.concurrentManagedAccess; break;
@@ -379,6 +384,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     return event ? kernel_error : set_error(cudaErrorInvalidResourceHandle);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
+    if (!callback) return set_error(cudaErrorInvalidValue);
+    callback(stream, kernel_error, data);
+    return cudaSuccess;
+}
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
     if (!function) return set_error(cudaErrorInvalidValue);
     function(data);
@@ -442,6 +452,10 @@ cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_
 }
 cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t bytes, int, cudaStream_t) {
     return set_error(is_also_hosts(pointer) && inside(pointer, bytes, true) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemAdvise(const void* pointer, std::size_t bytes, cudaMemoryAdvise, int device) {
+    return cudaMemPrefetchAsync(pointer, bytes, device);
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {

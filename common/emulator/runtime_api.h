@@ -59,7 +59,12 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMaxSharedMemoryPerBlock = 8,
     cudaDevAttrWarpSize = 10,
+    cudaDevAttrClockRate = 13,
     cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrIntegrated = 18,
+    cudaDevAttrComputeMode = 20,
+    cudaDevAttrMemoryClockRate = 36,
+    cudaDevAttrGlobalMemoryBusWidth = 37,
     cudaDevAttrMaxThreadsPerMultiProcessor = 39,
     cudaDevAttrManagedMemory = 83,
     cudaDevAttrConcurrentManagedAccess = 89,
@@ -81,6 +86,7 @@ cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited };
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
 enum cudaFuncCache {
     cudaFuncCachePreferNone,
@@ -93,7 +99,7 @@ enum cudaSharedMemConfig {
     cudaSharedMemBankSizeFourByte,
     cudaSharedMemBankSizeEightByte
 };
-constexpr unsigned cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
+constexpr unsigned cudaDeviceBlockingSync = 4, cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2,
                    cudaDeviceScheduleBlockingSync = 4, cudaDeviceMapHost = 8;
 // Wishes about what is not modelled: granted, without an effect.
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value);
@@ -131,6 +137,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags) {
     return cudaEventCreateWithFlags(event, flags);
 }
+#define CUDART_CB
+using cudaStreamCallback_t = void (*)(cudaStream_t stream, cudaError_t status, void* data);
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned flags);
 using cudaHostFn_t = void (*)(void* data);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data);
 
@@ -206,6 +215,15 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, 
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr);
 cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height);
 constexpr int cudaCpuDeviceId = -1;
+enum cudaMemoryAdvise {
+    cudaMemAdviseSetReadMostly = 1,
+    cudaMemAdviseUnsetReadMostly,
+    cudaMemAdviseSetPreferredLocation,
+    cudaMemAdviseUnsetPreferredLocation,
+    cudaMemAdviseSetAccessedBy,
+    cudaMemAdviseUnsetAccessedBy,
+};
+cudaError_t cudaMemAdvise(const void* pointer, std::size_t bytes, cudaMemoryAdvise advice, int device);
 cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t bytes, int device, cudaStream_t = nullptr);
 
 // ---- functions -----------------------------------------------------------------------------------------------------
@@ -241,9 +259,9 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void (*fu
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(function), threads,
                                                          shared_bytes);
 }
-template <class... P>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, void (*function)(P...),
-                                               std::size_t shared_bytes = 0, int limit = 0) {
+template <class Function>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Function function, std::size_t shared_bytes = 0,
+                                               int limit = 0) {
     *block = limit > 0 && limit < 1024 ? limit : 1024;
     int blocks = 0, multiprocessors = 0;
     const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, *block, shared_bytes);
