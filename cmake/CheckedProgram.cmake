@@ -1,13 +1,14 @@
 # What `ladder check` has to know to compile a user's program as kernels are compiled here: written to build/cpu/check.
 
 add_library(checked_program STATIC ${CMAKE_SOURCE_DIR}/common/emulator/checked_program.cpp)
-target_link_libraries(checked_program PRIVATE emulator flashladder_options)
+target_link_libraries(checked_program PRIVATE emulator flashladder_options text_formatting Boost::context)
 set_target_properties(checked_program PROPERTIES EXCLUDE_FROM_ALL ON)
 
 # Only what has a name of CUDA's: the emulator's own memory.h must not come before the system's.
 set(check ${CMAKE_BINARY_DIR}/check)
-foreach(header IN ITEMS cuda.h cuda_bf16.h cuda_fp16.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h
-    vector_types.h)
+foreach(header IN ITEMS cooperative_groups.h cooperative_groups/memcpy_async.h cooperative_groups/reduce.h
+    cooperative_groups/scan.h cuda.h cuda/barrier cuda_bf16.h cuda_fp16.h cuda_profiler_api.h cuda_runtime.h cuda_runtime_api.h
+    device_launch_parameters.h driver_types.h math_constants.h vector_functions.h vector_types.h)
   file(CONFIGURE OUTPUT ${check}/include/${header} CONTENT "#include \"${CMAKE_SOURCE_DIR}/common/emulator/${header}\"\n")
 endforeach()
 

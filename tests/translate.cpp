@@ -51,6 +51,7 @@ TEST_CASE("launches: every configuration") {
     CHECK(translate("k<<<n, size<T>>>>(x);") == launch("k", "n, size<T>") + "(x);");
     CHECK(translate("k<<<1, 2>>> (x);") == launch("k", "1, 2") + " (x);");
     CHECK(translate("j<<<1, 2>>>(x); k<<<3, 4>>>(y);") == launch("j", "1, 2") + "(x); " + launch("k", "3, 4") + "(y);");
+    CHECK(translate("k << <1, 2 >> > (x);") == launch("k ", " 1, 2 ") + "  (x);");
     CHECK(translate("CHECK(k<<<1, 2>>>(x));") == "CHECK(" + launch("k", "1, 2") + "(x));");
 }
 

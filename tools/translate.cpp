@@ -117,12 +117,18 @@ public:
                 scopes_.push_back(opens_namespace(i));
             else if (tokens_[i].is("}") && !tokens_[i].in_directive && !scopes_.empty())
                 scopes_.pop_back();
-            else if (is_run(i, "<", 3))
+            else if (is_run(i, "<", 3) || (is_run(i, "<", 2) && is(next(i + 1), "<")))
                 launch(i);
             else if (tokens_[i].is("__shared__"))
                 shared_variable(i);
             else if (tokens_[i].is("asm") || tokens_[i].is("__asm__") || tokens_[i].is("__asm"))
                 inline_assembly(i);
+            else if (tokens_[i].is("__CUDACC__"))
+                tokens_[i].text = "FLASHLADDER_CUDACC";
+            else if (tokens_[i].is("__noinline__") && !is(previous(i), "("))  // a macro would be in libstdc++'s way
+                tokens_[i].text = "__attribute__((noinline))";
+            else if (tokens_[i].is("cudaLaunchKernel") || tokens_[i].is("cudaLaunchCooperativeKernel"))
+                typed_kernel(i);
         }
         std::string text;
         for (const Token& token : tokens_) text += token.text;
@@ -196,12 +202,13 @@ private:
     void launch(std::size_t open) {
         const std::size_t before = previous(open);
         if (before == none || is(before, "operator")) return;
-        const std::size_t first = first_of_kernel(before), close = end_of_configuration(open);
+        const std::size_t opened = next(next(open));  // a formatter that does not know CUDA makes it << <
+        const std::size_t first = first_of_kernel(before), close = end_of_configuration(opened);
         if (first == none || close == none) return;
         tokens_[first].text = "::emulator::prepare(FLASHLADDER_KERNEL(" + tokens_[first].text;
         tokens_[open].text = "),";
         tokens_[close].text = ")";
-        for (std::size_t k = 1; k < 3; ++k) tokens_[open + k].text = tokens_[close + k].text = "";
+        for (std::size_t k : {next(open), opened, next(close), next(next(close))}) tokens_[k].text = "";
     }
 
     /// The first token of the expression that ends at `i`: ns::kernel<float, 32>, table[i], (*pointer), object->kernel.
@@ -249,9 +256,10 @@ private:
         return open != none && is_keyword(previous(open));
     }
 
-    /// The first of the three `>` that end what begins with `<<<`: the last three of their run, in front of a "(".
-    std::size_t end_of_configuration(std::size_t open) const {
-        for (std::size_t i = next(open + 2); i != none; i = next(i)) {
+    /// The first of the three `>` that end what begins with `<<<`: the last three of their run, in front of a "(". Also
+    /// `>> >`.
+    std::size_t end_of_configuration(std::size_t opened) const {
+        for (std::size_t i = next(opened); i != none; i = next(i)) {
             if (opens(i)) {
                 if ((i = closing(i)) == none) return none;
                 continue;
@@ -261,6 +269,8 @@ private:
             std::size_t last = i;
             while (is(last + 1, ">")) ++last;
             if (last >= i + 2 && is(next(last), "(")) return last - 2;
+            const std::size_t third = next(last);
+            if (last == i + 1 && is(third, ">") && third != none && is(next(third), "(")) return i;
         }
         return none;
     }
@@ -363,6 +373,21 @@ private:
             operands |= is(k, ":") || is(k, "::");
             if (operands) tokens_[k].text = "";
         }
+    }
+
+    // ---- cudaLaunchKernel((void*)kernel, ...)
+
+    /// Leaves out the cast, with which the types of the kernel's parameters would be lost.
+    void typed_kernel(std::size_t i) {
+        const std::size_t call = next(i), open = call == none ? none : next(call);
+        if (!is(call, "(") || !is(open, "(")) return;
+        const std::size_t close = closing(open);
+        bool is_cast = close != none;
+        for (std::size_t k = next(open); is_cast && k != close; k = next(k))
+            is_cast = is(k, "void") || is(k, "const") || is(k, "*");
+        if (!is_cast) return;
+        for (std::size_t k = open; k != close; k = next(k)) tokens_[k].text = "";
+        tokens_[close].text = "";
     }
 
     // ---- what else there is to know

@@ -1,10 +1,14 @@
 // Linked with a user's program by `ladder check`: its seed, and what is said when a launch fails.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 #include <string>
 
 #include "emulator.h"
+#include "machine.h"
+#include "runtime_api.h"
 
 namespace emulator {
 namespace {
@@ -36,3 +40,13 @@ const bool prepared = [] {
 
 }  // namespace
 }  // namespace emulator
+
+/// What assert() calls: in a kernel the launch fails, elsewhere the program ends as it always does.
+extern "C" void __assert_fail(const char* expression, const char* file, unsigned line, const char* function) noexcept {
+    if (emulator::current)
+        emulator::fail(cudaErrorAssert, emulator::Place(__builtin_return_address(0)),
+                       [=] { return fmt::format("assert: {}", expression); });
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, expression);
+    std::abort();
+}

@@ -14,11 +14,16 @@
 #include "emulator.h"
 
 // As nvcc defines them where it compiles for the card that the emulator resembles.
-#define __CUDACC__ 1
+#define FLASHLADDER_CUDACC 1  // __CUDACC__ in the user's files alone: in ours it means that nvcc compiles
 #define __NVCC__ 1
 #define __CUDA_ARCH__ 900
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
+#define CUDART_VERSION 13000
+#define CUDA_VERSION 13000
+// The guards of the toolkit's headers, by which programs see that these are there.
+#define __CUDA_RUNTIME_H__
+#define __DRIVER_TYPES_H__
 
 namespace emulator {
 
@@ -110,7 +115,7 @@ struct DynamicArray {
     }
 };
 
-[[gnu::error("inline PTX (asm) is not on the emulator; FlashLadder's common/ptx has instructions as functions")]] void
+[[gnu::error("inline PTX (asm) is not on the emulator; common/ptx has instructions as functions")]] void
 inline_ptx(const char* text);
 
 }  // namespace emulator

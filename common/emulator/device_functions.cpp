@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "machine.h"
 #include "runtime_api.h"
@@ -46,6 +50,64 @@ std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int oper
                 source, name, all.lanes);
         });
     return all.values[static_cast<std::size_t>(source)];
+}
+
+unsigned match(const char* name, unsigned mask, std::uint64_t value, const Where& where) {
+    const Exchange& all = exchange(name, mask, value, where);
+    unsigned same = 0;
+    for (int lane = 0; lane < warp_size; ++lane)
+        if (all.lanes >> lane & 1 && all.values[static_cast<std::size_t>(lane)] == value) same |= 1u << lane;
+    return same;
+}
+
+std::int64_t reduce(const char* name, Reduce kind, unsigned mask, std::int64_t value, const Where& where) {
+    const Exchange& all = exchange(name, mask, static_cast<std::uint64_t>(value), where);
+    std::optional<std::int64_t> result;
+    for (int lane = 0; lane < warp_size; ++lane) {
+        if (!(all.lanes >> lane & 1)) continue;
+        const auto other = static_cast<std::int64_t>(all.values[static_cast<std::size_t>(lane)]);
+        if (!result) {
+            result = other;
+            continue;
+        }
+        switch (kind) {
+            case Reduce::add: *result += other; break;
+            case Reduce::min: *result = std::min(*result, other); break;
+            case Reduce::max: *result = std::max(*result, other); break;
+            case Reduce::bit_and: *result &= other; break;
+            case Reduce::bit_or: *result |= other; break;
+            case Reduce::bit_xor: *result ^= other; break;
+        }
+    }
+    return *result;
+}
+
+unsigned coalesced_lanes(const Where& where) {
+    struct Group {
+        const Warp* warp;
+        std::uint_least32_t line;
+        unsigned lanes = 0;
+        bool closed = false;
+    };
+    static std::vector<std::shared_ptr<Group>> open;
+    const Warp* warp = &current->block->warps[current->warp()];
+    const auto found = std::find_if(open.begin(), open.end(), [&](auto& group) {
+        return group->warp == warp && group->line == where.line();
+    });
+    const auto group = found == open.end() ? std::make_shared<Group>(Group{warp, where.line()}) : *found;
+    if (found == open.end()) open.push_back(group);
+    group->lanes |= 1u << current->lane();
+    constexpr int rounds = 16;  // as long as that for the others to come
+    for (int i = 0; i < rounds && !group->closed; ++i) yield(where);
+    if (!group->closed) {
+        group->closed = true;
+        std::erase(open, group);
+    }
+    return group->lanes;
+}
+
+void trap(const Where& where) {
+    fail(cudaErrorLaunchFailure, where, [] { return "trap: a thread has called __trap()"; });
 }
 
 void sleep(const Where& where) { yield(where); }

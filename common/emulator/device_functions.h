@@ -13,6 +13,7 @@
 #include <source_location>
 #include <type_traits>
 
+#include "intrinsics.h"
 #include "vector_types.h"
 
 #define __host__
@@ -47,6 +48,14 @@ int synchronize_block(const char* name, int predicate, const Where& where);
 void synchronize_warp(unsigned mask, const Where& where);
 unsigned vote(const char* name, unsigned mask, bool predicate, const Where& where);  // the lanes that say yes
 unsigned active_lanes();
+unsigned match(const char* name, unsigned mask, std::uint64_t value, const Where& where);  // lanes with this value
+enum class Reduce { add, min, max, bit_and, bit_or, bit_xor };
+std::int64_t reduce(const char* name, Reduce kind, unsigned mask, std::int64_t value, const Where& where);
+/// The lanes of a warp that go the same way from here: some of those that come while others run.
+unsigned coalesced_lanes(const Where& where);
+/// How many blocks have come to a grid's barrier since the launch, which must be a cooperative one.
+unsigned* grid_barrier(const Where& where);
+[[noreturn]] void trap(const Where& where);
 /// What an atomic says of the order of the other accesses.
 enum class Order { relaxed, acquire, release, acquire_release };
 void atomic_access(const void* address, std::size_t bytes, Order order, const Where& where);
@@ -67,6 +76,14 @@ inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, c
     using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
     const std::uint64_t bits = std::bit_cast<Bits>(value);
     return std::bit_cast<T>(static_cast<Bits>(shuffle(kind, mask, bits, operand, width, where)));
+}
+
+template <class T>
+inline std::uint64_t bits_of(T value) {
+    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "4 or 8 bytes a lane");
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    return bits;
 }
 
 /// Reads, changes and writes without another thread in between; the old value. The hooks see a read and a write; for
@@ -136,6 +153,50 @@ inline int __any_sync(unsigned mask, int predicate, emulator::Where where = emul
 inline int __all_sync(unsigned mask, int predicate, emulator::Where where = emulator::Where::current()) {
     return emulator::vote("__all_sync", mask, predicate == 0, where) == 0;
 }
+
+/// What the lanes have brought, put together.
+#define FLASHLADDER_REDUCE(name, T, kind)                                                                         \
+    inline T name(unsigned mask, T value, emulator::Where where = emulator::Where::current()) {                   \
+        return T(emulator::reduce(#name, emulator::Reduce::kind, mask, std::int64_t(value), where));              \
+    }
+FLASHLADDER_REDUCE(__reduce_add_sync, unsigned, add)
+FLASHLADDER_REDUCE(__reduce_add_sync, int, add)
+FLASHLADDER_REDUCE(__reduce_min_sync, unsigned, min)
+FLASHLADDER_REDUCE(__reduce_min_sync, int, min)
+FLASHLADDER_REDUCE(__reduce_max_sync, unsigned, max)
+FLASHLADDER_REDUCE(__reduce_max_sync, int, max)
+FLASHLADDER_REDUCE(__reduce_and_sync, unsigned, bit_and)
+FLASHLADDER_REDUCE(__reduce_or_sync, unsigned, bit_or)
+FLASHLADDER_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
+#undef FLASHLADDER_REDUCE
+
+template <class T>
+inline unsigned __match_any_sync(unsigned mask, T value, emulator::Where where = emulator::Where::current()) {
+    return emulator::match("__match_any_sync", mask, emulator::bits_of(value), where);
+}
+template <class T>
+inline unsigned __match_all_sync(unsigned mask, T value, int* all, emulator::Where where = emulator::Where::current()) {
+    const unsigned same = emulator::match("__match_all_sync", mask, emulator::bits_of(value), where);
+    *all = same == mask;
+    return *all ? mask : 0;
+}
+
+// These were removed from CUDA: they named no lanes.
+#define FLASHLADDER_REMOVED(name)                                                                          \
+    template <class T, class... Rest>                                                                      \
+    inline T name(T, Rest...) {                                                                            \
+        static_assert(sizeof(T) == 0, #name "() is not in CUDA since 9: " #name "_sync() takes a mask");   \
+        return T();                                                                                        \
+    }
+FLASHLADDER_REMOVED(__shfl)
+FLASHLADDER_REMOVED(__shfl_up)
+FLASHLADDER_REMOVED(__shfl_down)
+FLASHLADDER_REMOVED(__shfl_xor)
+FLASHLADDER_REMOVED(__ballot)
+FLASHLADDER_REMOVED(__any)
+FLASHLADDER_REMOVED(__all)
+#undef FLASHLADDER_REMOVED
+
 inline unsigned __activemask() { return emulator::active_lanes(); }
 
 // ---- atomics -------------------------------------------------------------------------------------------------------
@@ -181,31 +242,39 @@ __forceinline__ T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_id
 __forceinline__ unsigned atomicInc(unsigned* p, unsigned limit, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [limit](unsigned old) { return old >= limit ? 0 : old + 1; }, where);
 }
-
-// ---- arithmetic ----------------------------------------------------------------------------------------------------
-
-using std::max;
-using std::min;
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
-inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
-inline float __frcp_rn(float x) { return 1 / x; }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline int __vimax3_s32(int a, int b, int c) { return std::max({a, b, c}); }
-inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
-template <class T>
-__forceinline__ T __ldg(const T* p) {
-    return *p;
+/// Counts down to 0, and starts anew at `limit`.
+__forceinline__ unsigned atomicDec(unsigned* p, unsigned limit, emulator::Where where = emulator::Where::current()) {
+    return emulator::atomic_update(p, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; }, where);
 }
+// Of a block, and of the whole system: as strong as the others here.
+#define atomicAdd_block atomicAdd
+#define atomicAdd_system atomicAdd
+#define atomicSub_block atomicSub
+#define atomicSub_system atomicSub
+#define atomicExch_block atomicExch
+#define atomicExch_system atomicExch
+#define atomicMin_block atomicMin
+#define atomicMin_system atomicMin
+#define atomicMax_block atomicMax
+#define atomicMax_system atomicMax
+#define atomicAnd_block atomicAnd
+#define atomicAnd_system atomicAnd
+#define atomicOr_block atomicOr
+#define atomicOr_system atomicOr
+#define atomicXor_block atomicXor
+#define atomicXor_system atomicXor
+#define atomicCAS_block atomicCAS
+#define atomicCAS_system atomicCAS
+#define atomicInc_block atomicInc
+#define atomicInc_system atomicInc
+#define atomicDec_block atomicDec
+#define atomicDec_system atomicDec
 
 // ---- time ----------------------------------------------------------------------------------------------------------
 
 inline long long clock64(emulator::Where where = emulator::Where::current()) { return emulator::clock(where); }
 inline void __nanosleep(unsigned, emulator::Where where = emulator::Where::current()) { emulator::sleep(where); }
+
+// ---- failure -------------------------------------------------------------------------------------------------------
+
+[[noreturn]] inline void __trap(emulator::Where where = emulator::Where::current()) { emulator::trap(where); }

@@ -572,7 +572,10 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
                                name, mask);
         });
     auto& pending = warp.pending;
-    auto met = std::find_if(pending.begin(), pending.end(), [&](const Rendezvous& r) { return r.mask & mask; });
+    // Lanes may be on their way to one instruction while others of its mask are still in another; but not wait for one
+    // another.
+    auto met = std::find_if(pending.begin(), pending.end(),
+                            [&](const Rendezvous& r) { return r.mask == mask || (r.mask & self && r.arrived & mask); });
     if (met == pending.end()) {
         pending.push_back({name, mask});
         met = pending.end() - 1;

@@ -117,6 +117,8 @@ void perturb() {
     if (draw(4) == 0) step_aside();
 }
 
+unsigned barrier_parity(std::uint64_t* barrier, const Where& where) { return read(barrier, {"barrier_arrive", where}).parity; }
+
 void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where) {
     if (arrivals == 0 || arrivals > max_arrivals)
         fail(cudaErrorLaunchFailure, where, [&] {

@@ -28,6 +28,7 @@ void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where)
 void barrier_invalidate(std::uint64_t* barrier, const Where& where);
 void barrier_arrive(std::uint64_t* barrier, const Where& where);
 void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Where& where);
+unsigned barrier_parity(std::uint64_t* barrier, const Where& where);  // of the phase that goes on
 bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& where);
 
 void fence_barrier_init(const Where& where);

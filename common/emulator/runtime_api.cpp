@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -50,9 +51,19 @@ cudaError_t refuse_shared_bytes(const std::string& kernel, std::size_t bytes, st
                     bytes, allowed, settings().shared_bytes_per_block));
 }
 
+std::set<std::uintptr_t> also_hosts;  // where the allocations begin that the host may use too
+
+bool is_also_hosts(const void* pointer) {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    const auto& memory = DeviceMemory::instance();
+    const Allocation* allocation = memory.covers(address) ? memory.find(address) : nullptr;
+    return allocation && also_hosts.contains(allocation->begin);
+}
+
 bool inside(const void* pointer, std::size_t bytes, bool on_device) {
     const auto& memory = DeviceMemory::instance();
-    return on_device ? memory.valid(pointer, bytes) : !memory.covers(reinterpret_cast<std::uintptr_t>(pointer));
+    if (on_device || is_also_hosts(pointer)) return memory.valid(pointer, bytes);
+    return !memory.covers(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
 }  // namespace
@@ -112,6 +123,12 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorLaunchTimeout);
         NAME(cudaErrorIllegalInstruction);
         NAME(cudaErrorMisalignedAddress);
+        NAME(cudaErrorNoDevice);
+        NAME(cudaErrorNotReady);
+        NAME(cudaErrorAssert);
+        NAME(cudaErrorCooperativeLaunchTooLarge);
+        NAME(cudaErrorNotSupported);
+        NAME(cudaErrorUnknown);
         NAME(cudaErrorLaunchFailure);
 #undef NAME
     }
@@ -148,6 +165,18 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "an illegal instruction was encountered";
         case cudaErrorMisalignedAddress:
             return "misaligned address";
+        case cudaErrorNoDevice:
+            return "no CUDA-capable device is detected";
+        case cudaErrorNotReady:
+            return "device not ready";
+        case cudaErrorAssert:
+            return "device-side assert triggered";
+        case cudaErrorCooperativeLaunchTooLarge:
+            return "too many blocks in cooperative launch";
+        case cudaErrorNotSupported:
+            return "operation not supported";
+        case cudaErrorUnknown:
+            return "unknown error";
         case cudaErrorLaunchFailure:
             return "unspecified launch failure";
     }
@@ -187,6 +216,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = 9;
     properties->multiProcessorCount = settings().multiprocessors;
     properties->l2CacheSize = static_cast<int>(settings().l2_bytes);
+    properties->totalConstMem = 64 * 1024;
+    properties->memPitch = 0x7FFFFFFF;
+    properties->textureAlignment = 512;
+    properties->reservedSharedMemPerBlock = 1024;
+    properties->clockRate = 1'980'000;
+    properties->memoryClockRate = 2'619'000;
+    properties->memoryBusWidth = 5120;
+    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->maxBlocksPerMultiProcessor = 32;
+    properties->regsPerMultiprocessor = 65536;
+    properties->asyncEngineCount = properties->deviceOverlap = properties->canMapHostMemory = 1;
+    properties->concurrentKernels = properties->unifiedAddressing = properties->managedMemory = 1;
+    properties->concurrentManagedAccess = properties->cooperativeLaunch = 1;
+    properties->streamPrioritiesSupported = properties->globalL1CacheSupported = properties->localL1CacheSupported = 1;
     return cudaSuccess;
 }
 
@@ -201,6 +244,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrL2CacheSize: *value = properties.l2CacheSize; break;
         case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
         case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
+        case cudaDevAttrClockRate: *value = properties.clockRate; break;
+        case cudaDevAttrIntegrated: *value = properties.integrated; break;
+        case cudaDevAttrComputeMode: *value = properties.computeMode; break;
+        case cudaDevAttrMemoryClockRate: *value = properties.memoryClockRate; break;
+        case cudaDevAttrGlobalMemoryBusWidth: *value = properties.memoryBusWidth; break;
+        case cudaDevAttrMaxThreadsPerMultiProcessor: *value = properties.maxThreadsPerMultiProcessor; break;
+        case cudaDevAttrManagedMemory: *value = properties.managedMemory; break;
+        case cudaDevAttrConcurrentManagedAccess: *value = properties.concurrentManagedAccess; break;
+        case cudaDevAttrCooperativeLaunch: *value = properties.cooperativeLaunch; break;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
             *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
             break;
@@ -215,6 +267,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaDeviceSynchronize() { return kernel_error; }
 cudaError_t cudaDeviceReset() {
     DeviceMemory::instance().free_all();
+    also_hosts.clear();
     opted_in.clear();
     clear_report();
     last_error = kernel_error = cudaSuccess;
@@ -311,3 +364,164 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
     opted_in[function] = static_cast<std::size_t>(value);
     return cudaSuccess;
 }
+
+cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaProfilerStart() { return cudaSuccess; }
+cudaError_t cudaProfilerStop() { return cudaSuccess; }
+cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { return cudaStreamCreate(stream); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) { return kernel_error; }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return event ? kernel_error : set_error(cudaErrorInvalidResourceHandle);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
+    if (!callback) return set_error(cudaErrorInvalidValue);
+    callback(stream, kernel_error, data);
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+    if (!function) return set_error(cudaErrorInvalidValue);
+    function(data);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags, cudaWhere where) {
+    if (bytes == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) return set_error(cudaErrorInvalidValue);
+    const cudaError_t error = cudaMalloc(pointer, bytes, where);
+    if (error == cudaSuccess) also_hosts.insert(reinterpret_cast<std::uintptr_t>(*pointer));
+    return error;
+}
+cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned, cudaWhere where) {
+    const cudaError_t error = cudaMalloc(pointer, bytes, where);
+    if (error == cudaSuccess && *pointer) also_hosts.insert(reinterpret_cast<std::uintptr_t>(*pointer));
+    return error;
+}
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned flags, cudaWhere where) {
+    return cudaHostAlloc(pointer, bytes, flags, where);
+}
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+    if (!is_also_hosts(host)) return set_error(cudaErrorInvalidValue);
+    *device = host;
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* pointer) {
+    return pointer && !is_also_hosts(pointer) ? set_error(cudaErrorInvalidValue) : cudaFree(pointer);
+}
+cudaError_t cudaHostRegister(void* pointer, std::size_t, unsigned) {
+    return set_error(pointer ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaHostUnregister(void* pointer) { return set_error(pointer ? cudaSuccess : cudaErrorInvalidValue); }
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t, cudaWhere where) {
+    return cudaMalloc(pointer, bytes, where);
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
+cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width, std::size_t height, cudaWhere where) {
+    constexpr std::size_t row = 512;
+    if (!pitch) return set_error(cudaErrorInvalidValue);
+    *pitch = (width + row - 1) / row * row;
+    return cudaMalloc(pointer, *pitch * height, where);
+}
+cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                         std::size_t height, cudaMemcpyKind kind) {
+    if (width > to_pitch || width > from_pitch) return set_error(cudaErrorInvalidValue);
+    for (std::size_t row = 0; row < height; ++row)
+        if (const cudaError_t error = cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
+                                                 static_cast<const char*>(from) + row * from_pitch, width, kind))
+            return error;
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                              std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height) {
+    if (width > pitch) return set_error(cudaErrorInvalidValue);
+    for (std::size_t row = 0; row < height; ++row)
+        if (const cudaError_t error = cudaMemset(static_cast<char*>(pointer) + row * pitch, value, width)) return error;
+    return cudaSuccess;
+}
+cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t bytes, int, cudaStream_t) {
+    return set_error(is_also_hosts(pointer) && inside(pointer, bytes, true) ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemAdvise(const void* pointer, std::size_t bytes, cudaMemoryAdvise, int device) {
+    return cudaMemPrefetchAsync(pointer, bytes, device);
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+    if (!attributes || !function) return set_error(cudaErrorInvalidValue);
+    *attributes = {};
+    attributes->maxThreadsPerBlock = max_threads;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    const auto opt_in = opted_in.find(function);
+    attributes->maxDynamicSharedSizeBytes =
+        static_cast<int>(opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second);
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetCacheConfig(const void* function, cudaFuncCache) {
+    return set_error(function ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
+                                                          std::size_t shared_bytes) {
+    if (!blocks || !function || threads <= 0) return set_error(cudaErrorInvalidValue);
+    cudaDeviceProp device;
+    cudaGetDeviceProperties(&device, 0);
+    const auto warps = static_cast<std::size_t>((threads + warp_size - 1) / warp_size);
+    const std::size_t by_threads = static_cast<std::size_t>(device.maxThreadsPerMultiProcessor / warp_size) / warps;
+    const std::size_t by_memory = device.sharedMemPerMultiprocessor / (shared_bytes + device.reservedSharedMemPerBlock);
+    const bool too_large = threads > static_cast<int>(max_threads) || shared_bytes > device.sharedMemPerBlockOptin;
+    *blocks = too_large ? 0
+                        : static_cast<int>(std::min({by_threads, by_memory, std::size_t(device.maxBlocksPerMultiProcessor)}));
+    return cudaSuccess;
+}
+
+namespace emulator {
+namespace {
+
+unsigned* grid_arrivals = nullptr;  // of the cooperative launch in progress
+
+}  // namespace
+
+unsigned* grid_barrier(const std::source_location& where) {
+    if (!grid_arrivals)
+        fail(cudaErrorLaunchFailure, where,
+             [] { return "no cooperative launch: only one by cudaLaunchCooperativeKernel() can synchronise its grid"; });
+    return grid_arrivals;
+}
+
+cudaError_t launch_from_host(const void* entry, void (*run)(void*), void* parameters, std::size_t parameter_bytes, dim3 grid,
+                             dim3 block, std::size_t shared_bytes, bool cooperative) {
+    const Kernel kernel{entry, run, parameters, parameter_bytes};
+    const std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
+    int fit = 0;
+    if (cooperative) {
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, entry, static_cast<int>(block.x * block.y * block.z), shared_bytes);
+        const int at_a_time = fit * settings().multiprocessors;
+        if (blocks > static_cast<std::uint64_t>(at_a_time))
+            return refuse(cudaErrorCooperativeLaunchTooLarge, function_name(entry),
+                          fmt::format("too many blocks for a cooperative launch: {}, of which {} have room at a time", blocks,
+                                      at_a_time));
+    }
+    const int multiprocessors = settings().multiprocessors;
+    if (cooperative) {
+        settings().multiprocessors = std::max(multiprocessors, static_cast<int>(blocks));  // all resident
+        grid_arrivals = static_cast<unsigned*>(DeviceMemory::instance().allocate(sizeof(unsigned), {}));
+        *grid_arrivals = 0;
+    }
+    launch(kernel, grid, block, shared_bytes);
+    settings().multiprocessors = multiprocessors;
+    if (grid_arrivals) DeviceMemory::instance().free(std::exchange(grid_arrivals, nullptr));
+    return reported;
+}
+
+}  // namespace emulator
