@@ -303,6 +303,8 @@ void record_failure(int code, std::string_view what, const Block& block, const T
         report += line("thread", thread->index, running->block);
         if (const std::string source = to_string(where); !source.empty())
             report += fmt::format("  source     {}\n", source);
+        for (const std::string& line : calls_to(where, running->kernel->entry))
+            report += fmt::format("  called at  {}\n", line);
     }
     report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <array>
@@ -38,13 +39,18 @@ int match_module(dl_phdr_info* info, std::size_t, void* data) {
     return 0;
 }
 
+Module module_of(std::uintptr_t address) {
+    Module module{address, 0, {}};
+    dl_iterate_phdr(match_module, &module);
+    return module;
+}
+
 /// The frames that were inlined at each address, innermost first, as addr2line (binutils) reads them from the debug
 /// information. Runs a process. All addresses must be of one module, the first one's.
 std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>& addresses) {
     std::vector<std::vector<Frame>> result(addresses.size());
     if (addresses.empty()) return result;
-    Module module{addresses.front(), 0, {}};
-    dl_iterate_phdr(match_module, &module);
+    const Module module = module_of(addresses.front());
     if (module.path.empty()) return result;
     // /proc/self/exe would be the child, and /proc/$PPID/exe may be what runs a program of another processor, such as
     // qemu or Rosetta. So the child inherits the file.
@@ -88,6 +94,30 @@ std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addres
     return result;
 }
 
+/// Return addresses of the current stack, innermost first: it ends with the fiber's first function.
+std::vector<std::uintptr_t> return_addresses() {
+    std::vector<std::uintptr_t> addresses;
+    _Unwind_Backtrace(
+        [](_Unwind_Context* context, void* data) {
+            auto& addresses = *static_cast<std::vector<std::uintptr_t>*>(data);
+            addresses.push_back(_Unwind_GetIP(context));
+            return addresses.size() < 100 ? _URC_NO_REASON : _URC_END_OF_STACK;
+        },
+        &addresses);
+    return addresses;
+}
+
+bool in_emulator(const Frame& frame) { return frame.line.find("common/emulator/") != std::string::npos; }
+
+/// Without namespaces and parameters.
+std::string short_name(std::string name) {
+    const std::string anonymous = "(anonymous namespace)::";
+    for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
+    name.resize(std::min(name.size(), name.find('(')));
+    name.resize(std::min(name.size(), name.find('<')));
+    return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
+}
+
 /// Compilers are asked to leave the project's path out (-ffile-prefix-map); this removes the "./" that may remain.
 std::string relative(std::string path) {
     while (path.starts_with("./")) path.erase(0, 2);
@@ -106,9 +136,7 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
     for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call itself
     std::vector<std::string> lines;
     for (const std::vector<Frame>& inlined : frames(addresses)) {
-        const auto kernel = std::find_if(inlined.begin(), inlined.end(), [](const Frame& frame) {
-            return frame.line.find("common/emulator/") == std::string::npos;
-        });
+        const auto kernel = std::find_if_not(inlined.begin(), inlined.end(), in_emulator);
         lines.push_back(kernel == inlined.end() ? "" : relative(kernel->line));
     }
     return lines;
@@ -117,12 +145,31 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
 std::string function_name(const void* entry) {
     const auto found = frames({reinterpret_cast<std::uintptr_t>(entry)}).front();
     if (found.empty()) return "(unnamed kernel)";
-    std::string name = found.back().function;
-    const std::string anonymous = "(anonymous namespace)::";
-    for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
-    name.resize(std::min(name.size(), name.find('(')));
-    name.resize(std::min(name.size(), name.find('<')));
-    return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
+    return short_name(found.back().function);
+}
+
+std::vector<std::string> calls_to(const Place& where, const void* kernel) {
+    constexpr std::size_t most = 5;  // lines, the place itself included
+    std::vector<std::uintptr_t> addresses;
+    const std::uintptr_t module = module_of(reinterpret_cast<std::uintptr_t>(kernel)).load_address;
+    for (const std::uintptr_t address : return_addresses())
+        if (const Module own = module_of(address); !own.path.empty() && own.load_address == module)
+            addresses.push_back(address - 1);
+    const auto begin =
+        std::find(addresses.begin(), addresses.end(), reinterpret_cast<std::uintptr_t>(where.pc) - 1);
+    if (begin != addresses.end()) addresses.erase(addresses.begin(), begin);
+    const std::string name = function_name(kernel);
+    std::vector<std::string> lines;
+    for (const std::vector<Frame>& inlined : frames(addresses))
+        for (const Frame& frame : inlined) {
+            const bool is_kernel = short_name(frame.function) == name;
+            if (!in_emulator(frame) && (lines.size() < most || is_kernel)) lines.push_back(relative(frame.line));
+            if (!is_kernel) continue;
+            if (lines.empty() || lines.front() != to_string(where)) return {};
+            lines.erase(lines.begin());
+            return lines;
+        }
+    return {};
 }
 
 }  // namespace emulator
