@@ -62,6 +62,10 @@ else()
   # -O3 takes three times as long to compile runs no faster, for the hooks take the time.
   target_compile_options(kernel_options INTERFACE -O1 -g1 -fsanitize=thread -fno-tree-vectorize -fno-math-errno
     -fno-strict-aliasing -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
+  # A large local array is touched page by page, so that it cannot lie beyond the guard page of a thread's stack.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    target_compile_options(kernel_options INTERFACE -fstack-clash-protection)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # No hook sees a struct that is loaded to be passed by value, so functions have to be inlined as -O3 does it.
     target_compile_options(kernel_options INTERFACE -finline-functions -finline-small-functions -findirect-inlining

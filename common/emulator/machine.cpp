@@ -13,10 +13,12 @@
 #include <memory>
 #include <exception>
 #include <new>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "access.h"
+#include "crash.h"
 #include "cuda_runtime.h"
 #include "emulator.h"
 #include "report.h"
@@ -469,7 +471,16 @@ void Multiprocessor::run_slice() {
 void Multiprocessor::fiber_main(context::transfer_t from) {
     auto* self = static_cast<Multiprocessor*>(from.data);
     self->scheduler_ = from.fctx;
-    running->kernel->run(running->kernel->parameters);
+    static std::string thrown;  // not on the stack, which is not unwound
+    thrown.clear();
+    try {
+        running->kernel->run(running->kernel->parameters);
+    } catch (const std::exception& exception) {
+        thrown = fmt::format("exception: {}; a GPU has none", exception.what());
+    } catch (...) {
+        thrown = "exception: not of a standard type; a GPU has none";
+    }
+    if (!thrown.empty()) fail(cudaErrorLaunchFailure, thrown_at(), [] { return thrown; });
     if (watching) check_suspects();
 
     Thread& thread = *current;
@@ -709,6 +720,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
             std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
         active.back()->begin(launch.next_cluster++);
     }
+    std::optional<CrashGuard> guard(std::in_place);
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
         do (*turn)->run_slice();
@@ -719,6 +731,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
         else
             active.erase(turn);
     }
+    guard.reset();
     std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
     if (counting && !launch.code) end_launch_trace(kernel, grid, block, dynamic_shared_bytes);

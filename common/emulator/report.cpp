@@ -94,19 +94,6 @@ std::vector<std::vector<Frame>> frames(const std::vector<std::uintptr_t>& addres
     return result;
 }
 
-/// Return addresses of the current stack, innermost first: it ends with the fiber's first function.
-std::vector<std::uintptr_t> return_addresses() {
-    std::vector<std::uintptr_t> addresses;
-    _Unwind_Backtrace(
-        [](_Unwind_Context* context, void* data) {
-            auto& addresses = *static_cast<std::vector<std::uintptr_t>*>(data);
-            addresses.push_back(_Unwind_GetIP(context));
-            return addresses.size() < 100 ? _URC_NO_REASON : _URC_END_OF_STACK;
-        },
-        &addresses);
-    return addresses;
-}
-
 bool in_emulator(const Frame& frame) { return frame.line.find("common/emulator/") != std::string::npos; }
 
 /// Without namespaces and parameters.
@@ -148,27 +135,46 @@ std::string function_name(const void* entry) {
     return short_name(found.back().function);
 }
 
+std::vector<const void*> call_stack() {
+    std::vector<const void*> all;
+    _Unwind_Backtrace(  // ends with the fiber's first function
+        [](_Unwind_Context* context, void* data) {
+            auto& all = *static_cast<std::vector<const void*>*>(data);
+            all.push_back(reinterpret_cast<const void*>(_Unwind_GetIP(context)));
+            return all.size() < 100 ? _URC_NO_REASON : _URC_END_OF_STACK;
+        },
+        &all);
+    const Module own = module_of(reinterpret_cast<std::uintptr_t>(&call_stack));
+    std::erase_if(all, [&](const void* pc) {
+        const Module module = module_of(reinterpret_cast<std::uintptr_t>(pc));
+        return module.path.empty() || module.load_address != own.load_address;
+    });
+    return all;
+}
+
 std::vector<std::string> calls_to(const Place& where, const void* kernel) {
     constexpr std::size_t most = 5;  // lines, the place itself included
+    std::vector<const void*> stack = call_stack();
+    // Of what has crashed there is no stack any more, but what was inlined there.
+    if (where.pc && std::find(stack.begin(), stack.end(), where.pc) == stack.end()) stack = {where.pc};
+    if (where.pc) stack.erase(stack.begin(), std::find(stack.begin(), stack.end(), where.pc));
     std::vector<std::uintptr_t> addresses;
-    const std::uintptr_t module = module_of(reinterpret_cast<std::uintptr_t>(kernel)).load_address;
-    for (const std::uintptr_t address : return_addresses())
-        if (const Module own = module_of(address); !own.path.empty() && own.load_address == module)
-            addresses.push_back(address - 1);
-    const auto begin =
-        std::find(addresses.begin(), addresses.end(), reinterpret_cast<std::uintptr_t>(where.pc) - 1);
-    if (begin != addresses.end()) addresses.erase(addresses.begin(), begin);
+    for (const void* pc : stack) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);
     const std::string name = function_name(kernel);
     std::vector<std::string> lines;
-    for (const std::vector<Frame>& inlined : frames(addresses))
-        for (const Frame& frame : inlined) {
-            const bool is_kernel = short_name(frame.function) == name;
-            if (!in_emulator(frame) && (lines.size() < most || is_kernel)) lines.push_back(relative(frame.line));
+    for (const std::vector<Frame>& inlined : frames(addresses)) {
+        // The last of this name: addr2line gives what was inlined first the name of the whole function.
+        const auto last = std::find_if(inlined.rbegin(), inlined.rend(),
+                                       [&](const Frame& frame) { return short_name(frame.function) == name; });
+        for (auto frame = inlined.begin(); frame != inlined.end(); ++frame) {
+            const bool is_kernel = last != inlined.rend() && &*frame == &*last;
+            if (!in_emulator(*frame) && (lines.size() < most || is_kernel)) lines.push_back(relative(frame->line));
             if (!is_kernel) continue;
             if (lines.empty() || lines.front() != to_string(where)) return {};
             lines.erase(lines.begin());
             return lines;
         }
+    }
     return {};
 }
 
