@@ -244,7 +244,7 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
     std::array<Thread*, warp_size> threads;
     std::size_t n = 0;
     for (; lanes; lanes &= lanes - 1) threads[n++] = &block.threads[warp_index * warp_size + std::countr_zero(lanes)];
-    synchronize(threads.data(), n);
+    synchronize(threads.data(), n, false);
 }
 
 /// Shuffles, votes and elect.sync hand values over, and promise nothing of memory; nor do ldmatrix, stmatrix and mma.
@@ -287,7 +287,7 @@ void complete_barrier_if_all_arrived(Block& block) {
         trace_barrier(barrier.where);
         for (Warp& warp : block.warps) trace_convergence(warp);
     }
-    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
+    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size(), true);
     for (Thread* thread : barrier.arrived) wake(*thread);
     barrier.arrived.clear();
 }
