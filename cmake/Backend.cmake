@@ -63,6 +63,10 @@ else()
   # The frame pointer leads from a hook to the caller of the function that it is in.
   target_compile_options(kernel_options INTERFACE -O1 -g1 -fsanitize=thread -fno-tree-vectorize -fno-math-errno
     -fno-strict-aliasing -fno-omit-frame-pointer -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
+  # A large local array is touched page by page, so that it cannot lie beyond the guard page of a thread's stack.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    target_compile_options(kernel_options INTERFACE -fstack-clash-protection)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Of a call, g++ puts no hook in front of the load of a struct that is passed by value, nor of the store of one that
     # is returned. Where no copy is elided, both are left to a constructor or an assignment, which have hooks. Nor does

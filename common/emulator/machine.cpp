@@ -13,10 +13,12 @@
 #include <memory>
 #include <exception>
 #include <new>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "access.h"
+#include "crash.h"
 #include "cuda_runtime.h"
 #include "emulator.h"
 #include "report.h"
@@ -258,7 +260,7 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
     std::array<Thread*, warp_size> threads;
     std::size_t n = 0;
     for (; lanes; lanes &= lanes - 1) threads[n++] = &block.threads[warp_index * warp_size + std::countr_zero(lanes)];
-    synchronize(threads.data(), n);
+    synchronize(threads.data(), n, false);
 }
 
 /// Shuffles, votes and elect.sync hand values over, and promise nothing of memory; nor do ldmatrix, stmatrix and mma.
@@ -301,7 +303,7 @@ void complete_barrier_if_all_arrived(Block& block) {
         trace_barrier(barrier.where);
         for (Warp& warp : block.warps) trace_convergence(warp);
     }
-    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size());
+    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size(), true);
     for (Thread* thread : barrier.arrived) wake(*thread);
     barrier.arrived.clear();
 }
@@ -319,6 +321,8 @@ void record_failure(int code, std::string_view what, const Block& block, const T
         report += line("thread", thread->index, running->block);
         if (const std::string source = to_string(where); !source.empty())
             report += fmt::format("  source     {}\n", source);
+        for (const std::string& line : calls_to(where, running->kernel->entry))
+            report += fmt::format("  called at  {}\n", line);
     }
     report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
 }
@@ -486,7 +490,16 @@ void Multiprocessor::run_slice() {
 void Multiprocessor::fiber_main(context::transfer_t from) {
     auto* self = static_cast<Multiprocessor*>(from.data);
     self->scheduler_ = from.fctx;
-    running->kernel->run(running->kernel->parameters);
+    static std::string thrown;  // not on the stack, which is not unwound
+    thrown.clear();
+    try {
+        running->kernel->run(running->kernel->parameters);
+    } catch (const std::exception& exception) {
+        thrown = fmt::format("exception: {}; a GPU has none", exception.what());
+    } catch (...) {
+        thrown = "exception: not of a standard type; a GPU has none";
+    }
+    if (!thrown.empty()) fail(cudaErrorLaunchFailure, thrown_at(), [] { return thrown; });
     if (watching) check_suspects();
 
     Thread& thread = *current;
@@ -739,6 +752,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
             std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
         active.back()->begin(launch.next_cluster++);
     }
+    std::optional<CrashGuard> guard(std::in_place);
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
         do (*turn)->run_slice();
@@ -749,6 +763,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
         else
             active.erase(turn);
     }
+    guard.reset();
     std::copy(saved.begin(), saved.end(), host_variables);
     running = nullptr;
     if (counting && !launch.code) end_launch_trace(kernel, grid, block, dynamic_shared_bytes);

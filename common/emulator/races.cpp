@@ -309,10 +309,21 @@ void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time) {
     if (slot > 0 && time > 0) thread.order.actor.clock.raise(slot, static_cast<std::uint32_t>(time));
 }
 
-void synchronize(Thread* const* threads, std::size_t n) {
+void synchronize(Thread* const* threads, std::size_t n, bool whole_block) {
     Gathering all;
-    for (std::size_t i = 0; i < n; ++i) all.add(release(*threads[i]));
-    for (std::size_t i = 0; i < n; ++i) threads[i]->order.actor.clock = all.clock();
+    Clock released, drawn;
+    for (std::size_t i = 0; i < n; ++i) {
+        ThreadOrder& order = threads[i]->order;
+        all.add(release(*threads[i]));
+        released.join(order.released);
+        if (whole_block) drawn.join(std::exchange(order.drawn, {}));
+    }
+    Clock known = all.clock();
+    known.join(drawn);
+    for (std::size_t i = 0; i < n; ++i) {
+        threads[i]->order.actor.clock = known;
+        threads[i]->order.released = released;
+    }
 }
 
 void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where) {
@@ -332,6 +343,7 @@ void watch_strong(const void* address, std::size_t n, bool writes, Order order, 
         acquire(*current, clock);
     else
         self.seen.join(clock);
+    if (current->in_atomic) self.drawn.join(clock);
     if (!writes) return;
     clock.join(order == Order::release || order == Order::acquire_release ? release(*current).clock() : self.released);
 }

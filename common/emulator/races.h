@@ -48,6 +48,7 @@ struct ThreadOrder {
     Actor actor;
     Clock released;  // what it knew at its last __threadfence(): what its atomics pass on
     Clock seen;      // what its atomics have found, known behind the next __threadfence()
+    Clock drawn;     // the same of those that read and write at once, known behind the block's next barrier
     std::uint32_t copies = 0, store_reads = 0, store_writes = 0;  // slots of what it has asked for; 0 if nothing
 };
 
@@ -123,8 +124,9 @@ Knowledge release(Thread& thread);
 void acquire(Thread& thread, const Clock& clock);
 /// The thread has waited for what happens in a slot of its team up to a time.
 void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time);
-/// All know what each of them has done.
-void synchronize(Thread* const* threads, std::size_t n);
+/// All know what each of them has done; and what any of them has fenced, the atomics of all pass on. At the barrier of a
+/// block, all also know what their atomics have found: CUDA's sample threadFenceReduction has no other fence there.
+void synchronize(Thread* const* threads, std::size_t n, bool whole_block);
 
 /// What atomics and fences say of order. An access of the current thread to device or shared memory.
 void watch_strong(const void* address, std::size_t n, bool writes, Order order, const Place& where);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <array>
@@ -42,13 +43,18 @@ int match_module(dl_phdr_info* info, std::size_t, void* data) {
     return 0;
 }
 
+Module module_of(std::uintptr_t address) {
+    Module module{address, 0, {}};
+    dl_iterate_phdr(match_module, &module);
+    return module;
+}
+
 /// The frames that were inlined at each address, innermost first, as addr2line (binutils) reads them from the debug
 /// information. Runs a process. All addresses must be of one module, the first one's.
 std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>& addresses) {
     std::vector<std::vector<Frame>> result(addresses.size());
     if (addresses.empty()) return result;
-    Module module{addresses.front(), 0, {}};
-    dl_iterate_phdr(match_module, &module);
+    const Module module = module_of(addresses.front());
     if (module.path.empty()) return result;
     // /proc/self/exe would be the child, and /proc/$PPID/exe may be what runs a program of another processor, such as
     // qemu or Rosetta. So the child inherits the file.
@@ -106,16 +112,29 @@ bool is_head_of_class(const std::string& line) {
     return found->second;
 }
 
-/// The innermost frame that is neither in the emulator nor in a system's header, nor a copy that the compiler has made.
+/// False for what stands in the emulator or in a system's header, and for copies that the compiler has made: they are
+/// never the last of the frames that were inlined.
+bool is_of_kernel(const Frame& frame, bool last) {
+    constexpr std::array<const char*, 4> others = {"common/emulator/", "/include/c++/", "/usr/include/", "/usr/lib"};
+    return std::none_of(others.begin(), others.end(), [&](const char* folder) {
+        return frame.line.find(folder) != std::string::npos;
+    }) && (last || !is_head_of_class(frame.line));
+}
+
+/// The innermost frame of the kernel, or null.
 const Frame* frame_of_kernel(const std::vector<Frame>& inlined) {
-    for (const Frame& frame : inlined) {
-        constexpr std::array<const char*, 4> others = {"common/emulator/", "/include/c++/", "/usr/include/", "/usr/lib"};
-        const bool other = std::any_of(others.begin(), others.end(), [&](const char* folder) {
-            return frame.line.find(folder) != std::string::npos;
-        });
-        if (!other && (&frame == &inlined.back() || !is_head_of_class(frame.line))) return &frame;
-    }
+    for (const Frame& frame : inlined)
+        if (is_of_kernel(frame, &frame == &inlined.back())) return &frame;
     return nullptr;
+}
+
+/// Without namespaces and parameters.
+std::string short_name(std::string name) {
+    const std::string anonymous = "(anonymous namespace)::";
+    for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
+    name.resize(std::min(name.size(), name.find('(')));
+    name.resize(std::min(name.size(), name.find('<')));
+    return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
 }
 
 /// Compilers are asked to leave the project's path out (-ffile-prefix-map); this removes the "./" that may remain.
@@ -154,12 +173,50 @@ std::string source_line(const std::string& file, unsigned line) {
 std::string function_name(const void* entry) {
     const auto found = frames({reinterpret_cast<std::uintptr_t>(entry)}).front();
     if (found.empty()) return "(unnamed kernel)";
-    std::string name = found.back().function;
-    const std::string anonymous = "(anonymous namespace)::";
-    for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;) name.erase(at, anonymous.size());
-    name.resize(std::min(name.size(), name.find('(')));
-    name.resize(std::min(name.size(), name.find('<')));
-    return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
+    return short_name(found.back().function);
+}
+
+std::vector<const void*> call_stack() {
+    std::vector<const void*> all;
+    _Unwind_Backtrace(  // ends with the fiber's first function
+        [](_Unwind_Context* context, void* data) {
+            auto& all = *static_cast<std::vector<const void*>*>(data);
+            all.push_back(reinterpret_cast<const void*>(_Unwind_GetIP(context)));
+            return all.size() < 100 ? _URC_NO_REASON : _URC_END_OF_STACK;
+        },
+        &all);
+    const Module own = module_of(reinterpret_cast<std::uintptr_t>(&call_stack));
+    std::erase_if(all, [&](const void* pc) {
+        const Module module = module_of(reinterpret_cast<std::uintptr_t>(pc));
+        return module.path.empty() || module.load_address != own.load_address;
+    });
+    return all;
+}
+
+std::vector<std::string> calls_to(const Place& where, const void* kernel) {
+    constexpr std::size_t most = 5;  // lines, the place itself included
+    std::vector<const void*> stack = call_stack();
+    // Of what has crashed there is no stack any more, but what was inlined there.
+    if (where.pc && std::find(stack.begin(), stack.end(), where.pc) == stack.end()) stack = {where.pc};
+    if (where.pc) stack.erase(stack.begin(), std::find(stack.begin(), stack.end(), where.pc));
+    std::vector<std::uintptr_t> addresses;
+    for (const void* pc : stack) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);
+    const std::string name = function_name(kernel);
+    std::vector<std::string> lines;
+    for (const std::vector<Frame>& inlined : frames(addresses)) {
+        // The last of this name: addr2line gives what was inlined first the name of the whole function.
+        const auto last = std::find_if(inlined.rbegin(), inlined.rend(),
+                                       [&](const Frame& frame) { return short_name(frame.function) == name; });
+        for (auto frame = inlined.begin(); frame != inlined.end(); ++frame) {
+            const bool is_kernel = last != inlined.rend() && &*frame == &*last;
+            if (is_of_kernel(*frame, frame + 1 == inlined.end()) && (lines.size() < most || is_kernel)) lines.push_back(relative(frame->line));
+            if (!is_kernel) continue;
+            if (lines.empty() || lines.front() != to_string(where)) return {};
+            lines.erase(lines.begin());
+            return lines;
+        }
+    }
+    return {};
 }
 
 std::string name_of(const Kernel& kernel) {

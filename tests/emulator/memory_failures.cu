@@ -150,6 +150,58 @@ TEST_CASE("failure: a pointer to the host's memory") {
     CHECK(on_the_stack == 5);
 }
 
+// ---- calls
+
+__device__ __forceinline__ void store_inlined(float* p, int* line) {
+    *line = __LINE__ + 1;
+    *p = 1;
+}
+template <int depth>
+__device__ __attribute__((noinline)) void store_deeply(float* p, int* lines) {
+    lines[2] = __LINE__ + 1;
+    if constexpr (depth > 0) return store_deeply<depth - 1>(p, lines), void(*lines = *lines);
+    store_inlined(p, lines);
+}
+template <int depth>
+__global__ void call_and_store(float* p, int* lines) {
+    if (!is_culprit()) return;
+    lines[1] = __LINE__ + 1;
+    store_deeply<depth>(p, lines);
+}
+__device__ __attribute__((noinline)) void meet_inside(int* lines) {
+    lines[0] = __LINE__ + 1;
+    __shfl_sync(1u << 31, 1, 0);
+    *lines = *lines;
+}
+__global__ void call_and_meet(int* lines) {
+    if (!is_culprit()) return;
+    lines[1] = __LINE__ + 1;
+    meet_inside(lines);
+    *lines = *lines;
+}
+
+std::string called_at(int line) {
+    return line ? "\n  called at  tests/emulator/memory_failures.cu:" + std::to_string(line) : "";
+}
+
+TEST_CASE("failure: in a function, inlined or not, who has called it") {
+    const Expected expected = expect(cudaErrorIllegalAddress, "null pointer", "call_and_store");
+    Report report = check_failure(expected, __FILE__, [&](int* lines) {
+        launch_kernel(call_and_store<0>, config, static_cast<float*>(nullptr), lines);
+    });
+    CHECK(contains(report.words, called_at(report.lines[2] + 1) + called_at(report.lines[1])));
+    report = check_failure(expected, __FILE__, [&](int* lines) {
+        launch_kernel(call_and_store<9>, config, static_cast<float*>(nullptr), lines);
+    });
+    const int call = report.lines[2];  // of the function by itself
+    CHECK(contains(report.words,
+                   called_at(call + 1) + called_at(call) + called_at(call) + called_at(call) + called_at(report.lines[1])));
+    CHECK(!contains(report.words, called_at(call) + called_at(call) + called_at(call) + called_at(call)));
+    report = check_failure(expect(cudaErrorLaunchFailure, "wrong mask", "call_and_meet"), __FILE__,
+                           [&](int* lines) { launch_kernel(call_and_meet, config, lines); });
+    CHECK(contains(report.words, called_at(report.lines[1])));
+}
+
 // ---- alignment
 
 template <class T>

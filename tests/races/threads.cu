@@ -357,6 +357,59 @@ bool run_between_blocks(int* lines) {
     return result.download() == std::vector<int>{5};
 }
 
+enum class LastBlock {
+    correct,
+    fenced_by_each,
+    fenced_behind_too,
+    no_fence,
+    fence_behind_the_atomic,
+    fenced_by_each_no_barrier,
+    volatile_flag_no_fence_behind
+};
+
+/// Each block leaves its sums; the one that comes last, as a counter says, adds them up. CUDA's sample
+/// threadFenceReduction does it like this, with a fence in front of the atomic and a barrier behind it.
+template <LastBlock m>
+__global__ void last_block_kernel(int* sums, unsigned* count, int* result, [[maybe_unused]] int* lines) {
+    __shared__ bool is_last;
+    constexpr bool by_each = m == LastBlock::fenced_by_each || m == LastBlock::fenced_by_each_no_barrier;
+    if (by_each || threadIdx.x < 32) {
+        NOTE(0);
+        sums[blockIdx.x * threads + threadIdx.x] = 1;
+    }
+    if (by_each) __threadfence();
+    if (m != LastBlock::fenced_by_each_no_barrier) __syncthreads();
+    if (threadIdx.x == 0) {
+        if (!by_each && m != LastBlock::no_fence && m != LastBlock::fence_behind_the_atomic) __threadfence();
+        if (m == LastBlock::volatile_flag_no_fence_behind) {
+            is_last = blockIdx.x == gridDim.x - 1;
+            if (!is_last) atomicInc(count, gridDim.x);
+            if (is_last) wait_until([&] { return *(volatile unsigned*)count == gridDim.x - 1; }, lines);
+        } else {
+            is_last = atomicInc(count, gridDim.x) == gridDim.x - 1;
+        }
+        if (m == LastBlock::fenced_behind_too || m == LastBlock::fence_behind_the_atomic) __threadfence();
+    }
+    __syncthreads();
+    if (!is_last) return;
+    int sum = 0;
+    for (unsigned block = 0; block < gridDim.x; ++block) {
+        NOTE(1);
+        sum += sums[block * threads + threadIdx.x % 32];
+    }
+    result[threadIdx.x] = sum;
+}
+
+template <LastBlock m>
+bool run_last_block(int* lines) {
+    constexpr unsigned blocks = 4;  // all are resident: the last one may wait for the others
+    const DeviceArray<int> sums(blocks * threads), result(threads);
+    const DeviceArray<unsigned> count(std::vector<unsigned>{0});
+    launch_kernel(last_block_kernel<m>, {blocks, threads}, sums.data(), count.data(), result.data(), lines);
+    const std::vector<int> values = result.download();
+    return std::all_of(values.begin(), values.end(), [](int value) { return value == blocks; });
+}
+
 enum class AddUp { correct, no_atomic };
 
 /// All blocks add to one number.
@@ -525,6 +578,14 @@ std::vector<SyncKernel> thread_kernels() {
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_before_the_flag>>, race(release)},
         {"pass_on_by_fences", "no_fence_behind_the_flag",
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_behind_the_flag>>, race(release)},
+#define LAST_BLOCK(m) "last_block", #m, run_last_block<LastBlock::m>
+        {"last_block", "", run_last_block<LastBlock::correct>, {}},
+        {"last_block_fenced_by_each", "", run_last_block<LastBlock::fenced_by_each>, {}},
+        {"last_block_fenced_twice", "", run_last_block<LastBlock::fenced_behind_too>, {}},
+        {LAST_BLOCK(no_fence), race(release)},
+        {LAST_BLOCK(fence_behind_the_atomic), race(release)},
+        {LAST_BLOCK(fenced_by_each_no_barrier), race(release)},
+        {LAST_BLOCK(volatile_flag_no_fence_behind), race(release)},
         {"add_up", "", run_add_up<add_up_kernel<AddUp::correct>>, {}},
         {"add_up", "no_atomic", run_add_up<add_up_kernel<AddUp::no_atomic>>, race(release, {1})},
 #define SAME_VALUE(m) "same_value", #m, run_same_value<same_value_kernel<SameValue::m>>

@@ -1,0 +1,104 @@
+#include "crash.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "machine.h"
+
+namespace emulator {
+namespace {
+
+constexpr std::array signals{SIGFPE, SIGSEGV, SIGBUS};
+
+/// Those of the signal handler, and of what puts a crash into words: a kernel's own may have overflowed.
+alignas(64) std::array<char, 64 * 1024> handler_stack;
+alignas(64) std::array<char, 256 * 1024> report_stack;
+
+struct Crash {
+    int signal = 0;
+    std::uintptr_t address = 0, pc = 0;
+} crash;
+std::vector<const void*> thrown_from;
+
+[[noreturn]] void report_crash() {
+    const Place where(reinterpret_cast<const void*>(crash.pc + 1));  // as if it were a return address
+    if (crash.signal == SIGFPE)
+        fail(cudaErrorLaunchFailure, where, [] {
+            return "division by zero: of whole numbers, or the smallest int by -1; what a GPU gives is undefined";
+        });
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    if (current->stack_begin - crash.address <= page)
+        fail(cudaErrorLaunchFailure, where, [] {
+            return fmt::format("stack overflow: local variables and calls take more than the {} KB of a thread",
+                               (current->stack_end - current->stack_begin) / 1024);
+        });
+    fail(cudaErrorIllegalAddress, where, [] {
+        return fmt::format("{}: access at {:#x}: neither device nor shared memory",
+                           crash.address < 4096 ? "null pointer" : "out of bounds", crash.address);
+    });
+}
+
+/// Lets report_crash() run instead of what has crashed, once the handler has returned.
+void handle(int signal, siginfo_t* info, void* data) {
+    if (!current || reporting) {  // not a kernel's doing: it happens again, and ends the program
+        ::signal(signal, SIG_DFL);
+        return;
+    }
+    crash.signal = signal;
+    crash.address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    mcontext_t& machine = static_cast<ucontext_t*>(data)->uc_mcontext;
+    const auto top = reinterpret_cast<std::uintptr_t>(report_stack.data() + report_stack.size());
+    const auto entry = reinterpret_cast<std::uintptr_t>(&report_crash);
+#if defined(__x86_64__)
+    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+    machine.gregs[REG_RIP] = static_cast<greg_t>(entry);
+    machine.gregs[REG_RSP] = static_cast<greg_t>(top - sizeof(void*));  // as behind a call; the return address is 0
+#elif defined(__aarch64__)
+    crash.pc = machine.pc;
+    machine.pc = entry;
+    machine.sp = top;
+    machine.regs[30] = 0;
+#endif
+}
+
+}  // namespace
+
+CrashGuard::CrashGuard() {
+    stack_t stack{};
+    stack.ss_sp = handler_stack.data();
+    stack.ss_size = handler_stack.size();
+    sigaltstack(&stack, &stack_before_);
+    struct sigaction action {};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before_[i]);
+}
+
+CrashGuard::~CrashGuard() {
+    for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
+    sigaltstack(&stack_before_, nullptr);
+}
+
+Place thrown_at() {
+    for (const void* pc : thrown_from)
+        if (const Place place(pc); !to_string(place).empty()) return place;
+    return {};
+}
+
+}  // namespace emulator
+
+/// Every throw comes here first, that of the standard library too: later, the stack below the handler is gone. Compilers
+/// do not agree on the types of the function with this name.
+extern "C" [[noreturn]] void note_throw(void* exception, void* type, void (*destructor)(void*)) __asm__("__cxa_throw");
+void note_throw(void* exception, void* type, void (*destructor)(void*)) {
+    if (emulator::current) emulator::thrown_from = emulator::call_stack();
+    static const auto real = reinterpret_cast<decltype(&note_throw)>(dlsym(RTLD_NEXT, "__cxa_throw"));
+    real(exception, type, destructor);
+    __builtin_unreachable();
+}

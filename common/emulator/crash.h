@@ -1,0 +1,29 @@
+// What ends a program where no hook has looked: signals of the processor, and exceptions. In a kernel they are failures
+// like all others, with kernel, thread and line, and the program goes on.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+#include <string>
+
+#include "report.h"
+
+namespace emulator {
+
+/// From here to the end of the scope, a division by zero, a stack overflow or a wild access of a kernel stops the launch.
+class CrashGuard {
+public:
+    CrashGuard();
+    ~CrashGuard();
+    CrashGuard(const CrashGuard&) = delete;
+
+private:
+    stack_t stack_before_;
+    std::array<struct sigaction, 3> before_;
+};
+
+/// Where the last exception of a kernel was thrown: the innermost place in the kernel or what it calls.
+Place thrown_at();
+
+}  // namespace emulator
