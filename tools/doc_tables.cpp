@@ -978,7 +978,7 @@ std::string functions_of(const std::string& header, const std::string& pattern) 
 std::string emulator_functions(const nlohmann::json&, const Arguments&) {
     const std::string runtime = functions_of("runtime_api.h", R"(cudaError_t (cuda\w+)\()");
     const std::string device =
-        functions_of("device_functions.h", R"((?:inline|__forceinline__) \w+(?: \w+)? (__\w+|atomic\w+|clock64)\()"
+        functions_of("device_functions.h", R"((?:inline|__forceinline__) \w+(?: \w+)? (__\w+|atomic[A-Z]\w*|clock64)\()"
                                            R"(|FLASHLADDER_REDUCE\((__\w+))");
     const std::string arithmetic =
         functions_of("intrinsics.h", R"(inline (?:unsigned |long )*\w+ (\w+)\(|FLASHLADDER_(?:LOAD|STORE)\((__\w+))");
