@@ -329,5 +329,15 @@ TEST_CASE("pipes clocks: what was measured beside what the work takes by itself"
     CHECK(project.has("pipes clocks", "| d 64, N 4096, causal | 13 | 20000 | 3355 | 17% | 3355 | 200 |"));
 }
 
+TEST_CASE("what the emulator has is read from its headers") {
+    const std::string list = generated_table("emulator-functions");
+    for (const char* name : {"`cudaMallocManaged`", "`cudaLaunchCooperativeKernel`", "`cudaOccupancyMaxPotentialBlockSize`",
+                             "`__shfl_xor_sync`", "`__reduce_add_sync`", "`atomicCAS`", "`__syncthreads_count`", "`clock64`",
+                             "`__popcll`", "`__ldcs`", "`__umul64hi`", "`rsqrtf`", "`uchar`"})
+        CHECK_MESSAGE(list.find(name) != std::string::npos, std::string(name));
+    for (const char* no_name : {"FLASHLADDER", "`__shfl`", "`__attribute__`", "emulator::"})
+        CHECK_MESSAGE(list.find(no_name) == std::string::npos, std::string(no_name));
+}
+
 }  // namespace
 }  // namespace flashladder

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <fmt/ranges.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -958,11 +960,46 @@ std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
         chapter.number(), diff_from_below(chapter));
 }
 
+/// The functions that a header of the emulator declares under names of CUDA's, of which `pattern` finds each in turn.
+std::string functions_of(const std::string& header, const std::string& pattern) {
+    const std::string text = read_file(project_root() + "/common/emulator/" + header);
+    std::set<std::string> names;
+    const std::regex expression(pattern);
+    for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end; ++match) {
+        std::string name;
+        for (std::size_t group = 1; group < match->size(); ++group)
+            if ((*match)[group].matched) name = (*match)[group].str();
+        if (name != "__attribute__") names.insert("`" + name + "`");
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// What programs of users may call. Names that macros put together are given by hand.
+std::string emulator_functions(const nlohmann::json&, const Arguments&) {
+    const std::string runtime = functions_of("runtime_api.h", R"(cudaError_t (cuda\w+)\()");
+    const std::string device =
+        functions_of("device_functions.h", R"((?:inline|__forceinline__) \w+(?: \w+)? (__\w+|atomic[A-Z]\w*|clock64)\()"
+                                           R"(|FLASHLADDER_REDUCE\((__\w+))");
+    const std::string arithmetic =
+        functions_of("intrinsics.h", R"(inline (?:unsigned |long )*\w+ (\w+)\(|FLASHLADDER_(?:LOAD|STORE)\((__\w+))");
+    const std::string vectors = functions_of("vector_types.h", R"(FLASHLADDER_VECTORS\((\w+), )");
+    return fmt::format(
+        "- The runtime API: {}.\n"
+        "- Device code: {}; atomics also with `_block` and `_system`; `printf`, `assert`.\n"
+        "- Arithmetic: {}; conversions of `float` and `double` to `int`, `uint`, `ll` and `ull` such as `__float2int_rn`, "
+        "also `_rz`, `_ru`, `_rd`; what `<cmath>` has.\n"
+        "- Vectors of 1 to 4 elements and their `make_`: {}; `dim3`.\n"
+        "- `cooperative_groups.h` with `reduce.h`, `scan.h`, `memcpy_async.h`: blocks, tiles, coalesced groups, the grid; "
+        "`<cuda/barrier>` of a block; `cuda_fp16.h` and `cuda_bf16.h` in part; `cuda.h`: tensor maps.\n",
+        runtime, device, arithmetic, vectors);
+}
+
 struct Generator {
     std::string file;  // that it reads; "" for none
     std::function<std::string(const nlohmann::json&, const Arguments&)> generate;
 };
 const std::map<std::string, Generator> generators = {
+    {"emulator-functions", {"", emulator_functions}},
     {"ladder", {timings_file, ladder_table}},
     {"results", {timings_file, rung_table}},
     {"heads", {timings_file, heads_table}},

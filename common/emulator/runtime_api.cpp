@@ -245,6 +245,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
         case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
         case cudaDevAttrClockRate: *value = properties.clockRate; break;
+        case cudaDevAttrGpuOverlap: *value = properties.deviceOverlap; break;
         case cudaDevAttrIntegrated: *value = properties.integrated; break;
         case cudaDevAttrComputeMode: *value = properties.computeMode; break;
         case cudaDevAttrMemoryClockRate: *value = properties.memoryClockRate; break;

@@ -60,6 +60,7 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxSharedMemoryPerBlock = 8,
     cudaDevAttrWarpSize = 10,
     cudaDevAttrClockRate = 13,
+    cudaDevAttrGpuOverlap = 15,
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrIntegrated = 18,
     cudaDevAttrComputeMode = 20,
@@ -173,7 +174,7 @@ cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags 
 /// The host's memory, which kernels may use too.
 constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2,
                    cudaHostAllocWriteCombined = 4;
-constexpr unsigned cudaHostRegisterDefault = 0;
+constexpr unsigned cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1;
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned flags = 0, cudaWhere = cudaWhere::current());
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags, cudaWhere = cudaWhere::current());
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags = 0);
