@@ -79,6 +79,7 @@ struct Launch {
     unsigned threads() const { return block.x * block.y * block.z; }
 };
 Launch* running = nullptr;
+std::vector<const Cluster*> resident;
 
 std::uint64_t count(dim3 extent) { return std::uint64_t(extent.x) * extent.y * extent.z; }
 
@@ -484,6 +485,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     if (watching) check_suspects();
 
     Thread& thread = *current;
+    if (watching) check_unconfirmed(thread);
     Block& block = *thread.block;
     check_finished(thread);
     thread.exited = true;
@@ -608,7 +610,11 @@ void atomic_access(const void* address, std::size_t bytes, Order order, const st
     if (watching) watch_strong(address, bytes, true, order, where);
 }
 
-void atomic_is_over() { current->in_atomic = false; }
+void atomic_compares(const void* expected) { current->order.compared = expected; }
+void atomic_is_over() {
+    current->in_atomic = false;
+    current->order.compared = nullptr;
+}
 void thread_fence() {
     if (watching) watch_fence();
 }
@@ -660,6 +666,15 @@ uint3 block_at(std::uint64_t cluster, unsigned rank) {
     return {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z};
 }
 
+Thread* find_thread(std::uint32_t team, std::uint32_t slot) {
+    for (const Cluster* cluster : resident) {
+        if (cluster->team != team) continue;
+        Block& block = *cluster->blocks[slot / running->threads()];
+        return &block.threads[slot % running->threads()];
+    }
+    return nullptr;
+}
+
 /// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
 class ResidentCluster {
 public:
@@ -669,7 +684,10 @@ public:
             members_.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[rank], static_shared));
             cluster_.blocks.push_back(&members_.back()->block());
         }
+        resident.push_back(&cluster_);
     }
+    ~ResidentCluster() { std::erase(resident, &cluster_); }
+    ResidentCluster(const ResidentCluster&) = delete;
 
     void begin(std::uint64_t i) {
         cluster_.arrived = 0;

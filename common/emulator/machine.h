@@ -172,6 +172,9 @@ uint3 block_at(std::uint64_t cluster, unsigned rank);
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
 int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);
 
+/// The thread with this slot of a team, if that is resident.
+Thread* find_thread(std::uint32_t team, std::uint32_t slot);
+
 /// A number below n, from the seed.
 std::size_t draw(std::size_t n);
 /// The current thread lets others run until wake() is called for it.
