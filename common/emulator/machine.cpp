@@ -9,9 +9,9 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
-#include <exception>
 #include <new>
 #include <optional>
 #include <tuple>
@@ -270,8 +270,8 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     }
 }
 
-/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at whatever
-/// line they come to it.
+/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at
+/// whatever line they come to it.
 void complete_barrier_if_all_arrived(Block& block) {
     BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
@@ -451,8 +451,8 @@ void Multiprocessor::run_slice() {
             if (awaiting_store)
                 record_unwritten_read();
             else
-                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
-                           nullptr, {});
+                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_),
+                               block_, nullptr, {});
             break;
         }
         const std::size_t pick = random_order.below(ready.size());

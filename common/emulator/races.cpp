@@ -60,9 +60,10 @@ std::string describe(const Event& event) {
     const Site* site = find_site(event);
     const std::string line =
         to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
-    const std::string what =
-        fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
-                    event.writes && event.reads ? "read and write" : event.writes ? "write" : "read");
+    const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
+                                         event.writes && event.reads ? "read and write"
+                                         : event.writes              ? "write"
+                                                                     : "read");
     if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
     const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
     const uint3 thread = current->block->threads[event.slot % threads].index;
@@ -128,8 +129,8 @@ std::uint32_t word_at(std::uintptr_t address) {
 
 bool is_load_or_store(const Event& event) { return event.site >= first_pc && !event.strong && is_thread(event.slot); }
 
-/// Two stores of threads: what they store decides. Not if the first one's thread also reads the word: that races with the
-/// second one whatever it stores.
+/// Two stores of threads: what they store decides. Not if the first one's thread also reads the word: that races with
+/// the second one whatever it stores.
 bool may_store_the_same(const Event& first, const Event& second) {
     return first.writes && second.writes && !first.reads && is_load_or_store(first) && is_load_or_store(second);
 }
@@ -157,8 +158,7 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
     if (std::any_of(unconfirmed.begin(), unconfirmed.end(), [&](auto& other) { return other.address == address; }))
         return true;
     const Place loaded_at(reinterpret_cast<const void*>(std::uintptr_t(load.site)));
-    unconfirmed.push_back(
-        {address, word_at(address), loads_first ? second : first, load, loaded_at, place, context});
+    unconfirmed.push_back({address, word_at(address), loads_first ? second : first, load, loaded_at, place, context});
     return true;
 }
 
@@ -175,9 +175,9 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
     });
 }
 
-/// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any, or
-/// null. Calls decides_later(event) first. `confirms`: it is an atomicCAS with what its thread has loaded. Events of teams
-/// before `oldest` are over.
+/// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any,
+/// or null. Calls decides_later(event) first. `confirms`: it is an atomicCAS with what its thread has loaded. Events of
+/// teams before `oldest` are over.
 template <class Decide>
 [[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event& now, bool in_order, const Clock& clock,
                                                  std::uint32_t oldest, bool confirms, Decide decides_later) {
@@ -244,9 +244,8 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
         const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
         now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
         const Event* other =
-            touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms, [&](Event& event) {
-                return decides_later(event, now, at, where, describe_place, context);
-            });
+            touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
+                  [&](Event& event) { return decides_later(event, now, at, where, describe_place, context); });
         if (other) [[unlikely]]
             report(*other, now, at, where, describe_place, context);
     }

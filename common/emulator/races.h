@@ -143,8 +143,8 @@ Knowledge release(Thread& thread);
 void acquire(Thread& thread, const Clock& clock);
 /// The thread has waited for what happens in a slot of its team up to a time.
 void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time);
-/// All know what each of them has done; and what any of them has fenced, the atomics of all pass on. At the barrier of a
-/// block, all also know what their atomics have found: CUDA's sample threadFenceReduction has no other fence there.
+/// All know what each of them has done; and what any of them has fenced, the atomics of all pass on. At the barrier of
+/// a block, all also know what their atomics have found: CUDA's sample threadFenceReduction has no other fence there.
 void synchronize(Thread* const* threads, std::size_t n, bool whole_block);
 
 /// What atomics and fences say of order. An access of the current thread to device or shared memory.

@@ -359,8 +359,8 @@ bool run_between_blocks(int* lines) {
 
 enum class CompareAndSwap { correct, used_besides, other_value_compared, stored, read_alone };
 
-/// Additions of floats and doubles as they are made of atomicCAS: the first value is loaded by no atomic, but used only if
-/// it is still there.
+/// Additions of floats and doubles as they are made of atomicCAS: the first value is loaded by no atomic, but used only
+/// if it is still there.
 template <CompareAndSwap m, class T, class Bits>
 __global__ void compare_and_swap_kernel(T* sum, T* seen, [[maybe_unused]] int* lines) {
     Bits* address = reinterpret_cast<Bits*>(sum);
@@ -579,11 +579,31 @@ std::vector<SyncKernel> thread_kernels() {
         {"matrices_trans", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, true), warp},
 #define STORE_MATRICES(m, trans) run_matrices<store_matrices_kernel<StoreMatrices::m, trans>>
         {"store_matrices", "", STORE_MATRICES(correct, false), {}, {}, true},
-        {"store_matrices", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, false), warp, {}, true},
-        {"store_matrices", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, false), warp, {}, true},
+        {"store_matrices",
+         "no_syncwarp_before_stmatrix",
+         STORE_MATRICES(no_syncwarp_before_stmatrix, false),
+         warp,
+         {},
+         true},
+        {"store_matrices",
+         "no_syncwarp_after_stmatrix",
+         STORE_MATRICES(no_syncwarp_after_stmatrix, false),
+         warp,
+         {},
+         true},
         {"store_matrices_trans", "", STORE_MATRICES(correct, true), {}, {}, true},
-        {"store_matrices_trans", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, true), warp, {}, true},
-        {"store_matrices_trans", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, true), warp, {}, true},
+        {"store_matrices_trans",
+         "no_syncwarp_before_stmatrix",
+         STORE_MATRICES(no_syncwarp_before_stmatrix, true),
+         warp,
+         {},
+         true},
+        {"store_matrices_trans",
+         "no_syncwarp_after_stmatrix",
+         STORE_MATRICES(no_syncwarp_after_stmatrix, true),
+         warp,
+         {},
+         true},
         {"narrow", "", run_in_block<narrow_kernel<Narrow::correct>, threads, 1>, {}},
         {"narrow", "no_barrier", run_in_block<narrow_kernel<Narrow::no_barrier>, threads, 1>, warp},
         {"wide", "", run_in_block<wide_kernel<Wide::correct>, threads, 1>, {}},
