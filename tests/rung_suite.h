@@ -24,8 +24,8 @@ const Stage& stage_under_test();
 /// Its variant of this name.
 const Stage& variant(std::string_view name);
 
-/// One of these in a rung's file: in its tests, a barrier is one line for all threads, and none of them has returned. So
-/// where barriers are taught; later rungs may do what a GPU lets them.
+/// One of these in a rung's file: in its tests, a barrier is one line for all threads, and none of them has returned.
+/// So where barriers are taught; later rungs may do what a GPU lets them.
 struct StrictBarriers {
 #ifndef FLASHLADDER_GPU
     StrictBarriers() { emulator::settings().strict_barriers = true; }

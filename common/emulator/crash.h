@@ -11,7 +11,8 @@
 
 namespace emulator {
 
-/// From here to the end of the scope, a division by zero, a stack overflow or a wild access of a kernel stops the launch.
+/// From here to the end of the scope, a division by zero, a stack overflow or a wild access of a kernel stops the
+/// launch.
 class CrashGuard {
 public:
     CrashGuard();

@@ -59,6 +59,7 @@ unsigned* grid_barrier(const Where& where);
 /// What an atomic says of the order of the other accesses.
 enum class Order { relaxed, acquire, release, acquire_release };
 void atomic_access(const void* address, std::size_t bytes, Order order, const Where& where);
+void atomic_compares(const void* expected);  // the next one does
 void atomic_is_over();
 void thread_fence();
 void made_progress();  // so what waits does not wait in vain
@@ -236,6 +237,7 @@ __forceinline__ T atomicXor(T* p, std::type_identity_t<T> v, emulator::Where whe
 template <class T>
 __forceinline__ T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v,
                             emulator::Where where = emulator::Where::current()) {
+    emulator::atomic_compares(&expected);
     return emulator::atomic_update(p, [=](T old) { return old == expected ? v : old; }, where);
 }
 /// Counts up to `limit` and starts anew at 0.

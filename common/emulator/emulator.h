@@ -19,8 +19,8 @@ struct Settings {
     std::size_t l2_bytes = 50 << 20;  // what the device says of itself: no cache is simulated
     std::size_t memory_bytes = std::size_t(16) << 30;
     bool races = false;  // they are looked for, and an error; at first, whether the environment has LADDER_RACES=1
-    /// __syncthreads() must be one and the same line for all threads, and none may have returned: what GPUs before Volta
-    /// wanted, and what a kernel is easier to understand with. At first, whether LADDER_STRICT_BARRIERS=1.
+    /// __syncthreads() must be one and the same line for all threads, and none may have returned: what GPUs before
+    /// Volta wanted, and what a kernel is easier to understand with. At first, whether LADDER_STRICT_BARRIERS=1.
     bool strict_barriers = false;
     bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error
     void (*failed)(const std::string& report) = nullptr;  // told of every launch that fails or is refused

@@ -9,9 +9,9 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
-#include <exception>
 #include <new>
 #include <optional>
 #include <tuple>
@@ -85,6 +85,7 @@ struct Launch {
     unsigned threads() const { return block.x * block.y * block.z; }
 };
 Launch* running = nullptr;
+std::vector<const Cluster*> resident;
 
 std::uint64_t count(dim3 extent) { return std::uint64_t(extent.x) * extent.y * extent.z; }
 
@@ -285,8 +286,8 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     }
 }
 
-/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at whatever
-/// line they come to it.
+/// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at
+/// whatever line they come to it.
 void complete_barrier_if_all_arrived(Block& block) {
     BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
@@ -468,8 +469,8 @@ void Multiprocessor::run_slice() {
             if (awaiting_store)
                 record_unwritten_read();
             else
-                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_), block_,
-                           nullptr, {});
+                record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_),
+                               block_, nullptr, {});
             break;
         }
         const std::size_t pick = random_order.below(ready.size());
@@ -503,6 +504,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     if (watching) check_suspects();
 
     Thread& thread = *current;
+    if (watching) check_unconfirmed(thread);
     Block& block = *thread.block;
     check_finished(thread);
     thread.exited = true;
@@ -640,7 +642,11 @@ void atomic_access(const void* address, std::size_t bytes, Order order, const st
     if (watching) watch_strong(address, bytes, true, order, where);
 }
 
-void atomic_is_over() { current->in_atomic = false; }
+void atomic_compares(const void* expected) { current->order.compared = expected; }
+void atomic_is_over() {
+    current->in_atomic = false;
+    current->order.compared = nullptr;
+}
 void thread_fence() {
     if (watching) watch_fence();
 }
@@ -689,6 +695,15 @@ uint3 block_at(std::uint64_t cluster, unsigned rank) {
     return {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z};
 }
 
+Thread* find_thread(std::uint32_t team, std::uint32_t slot) {
+    for (const Cluster* cluster : resident) {
+        if (cluster->team != team) continue;
+        Block& block = *cluster->blocks[slot / running->threads()];
+        return &block.threads[slot % running->threads()];
+    }
+    return nullptr;
+}
+
 /// A cluster that is resident: as many blocks, each on a multiprocessor of its own.
 class ResidentCluster {
 public:
@@ -698,7 +713,10 @@ public:
             members_.push_back(std::make_unique<Multiprocessor>(launch, *workspaces[rank], static_shared));
             cluster_.blocks.push_back(&members_.back()->block());
         }
+        resident.push_back(&cluster_);
     }
+    ~ResidentCluster() { std::erase(resident, &cluster_); }
+    ResidentCluster(const ResidentCluster&) = delete;
 
     void begin(std::uint64_t i) {
         cluster_.arrived = 0;

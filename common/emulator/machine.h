@@ -149,8 +149,9 @@ template <class Words>
 
 /// True while a thread is held by hold_reader(): stores to shared memory call explain_unwritten_reads().
 extern bool awaiting_store;
-/// Ends a read of shared memory that nobody has written, but not yet the launch: the others of the block go on as far as
-/// they can without this thread, for one that writes there says what is missing. `words` are the report if none does.
+/// Ends a read of shared memory that nobody has written, but not yet the launch: the others of the block go on as far
+/// as they can without this thread, for one that writes there says what is missing. `words` are the report if none
+/// does.
 [[noreturn]] void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words);
 /// The current thread, or what it has asked for by `instruction`, stores there.
 void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place& where,
@@ -174,6 +175,9 @@ uint3 block_at(std::uint64_t cluster, unsigned rank);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
 int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);
+
+/// The thread with this slot of a team, if that is resident.
+Thread* find_thread(std::uint32_t team, std::uint32_t slot);
 
 /// A number below n, from the seed.
 std::size_t draw(std::size_t n);

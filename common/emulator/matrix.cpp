@@ -34,9 +34,9 @@ std::array<std::uintptr_t, matrix_rows> row_addresses(const WarpOperands<Operand
     return rows;
 }
 
-/// The rest of the scope is the opposite lane's. The PTX ISA does not say which lane of a warp reads what: each is taken
-/// to read everything. Two of them stand for all: what one has written itself or waited for alone, the other one does
-/// not know of.
+/// The rest of the scope is the opposite lane's. The PTX ISA does not say which lane of a warp reads what: each is
+/// taken to read everything. Two of them stand for all: what one has written itself or waited for alone, the other one
+/// does not know of.
 class AsOppositeLane {
 public:
     AsOppositeLane() { current += warp_size - 1 - 2 * static_cast<int>(current->lane()); }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <new>
@@ -59,9 +60,10 @@ std::string describe(const Event& event) {
     const Site* site = find_site(event);
     const std::string line =
         to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
-    const std::string what =
-        fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
-                    event.writes && event.reads ? "read and write" : event.writes ? "write" : "read");
+    const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
+                                         event.writes && event.reads ? "read and write"
+                                         : event.writes              ? "write"
+                                                                     : "read");
     if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
     const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
     const uint3 thread = current->block->threads[event.slot % threads].index;
@@ -103,9 +105,6 @@ std::string what_is_missing(const Event& first, const Event& second) {
     return "__syncthreads(), a named barrier or an mbarrier";
 }
 
-/// What memory a word belongs to, in words.
-using DescribePlace = std::string (*)(const void* context, std::uintptr_t address);
-
 [[gnu::cold, noreturn]] void report(const Event& first, const Event& second, std::uintptr_t address, const Place& where,
                                     DescribePlace place, const void* context) {
     fail(cudaErrorLaunchFailure, where, [&] {
@@ -115,16 +114,7 @@ using DescribePlace = std::string (*)(const void* context, std::uintptr_t addres
     });
 }
 
-/// A store that another one is not ordered behind: whether that is a race depends on what this one stores.
-struct Suspect {
-    std::uintptr_t address;  // of the word
-    std::uint32_t before;    // what the word held
-    Event first, second;
-    Place where;
-    DescribePlace place;
-    const void* context;
-};
-std::vector<Suspect> suspects;  // by one instruction of the current thread
+std::vector<Suspect> suspects;  // stores by one instruction of the current thread
 constexpr std::size_t most_suspects = 1024;
 
 std::uint32_t word_at(std::uintptr_t address) {
@@ -133,17 +123,64 @@ std::uint32_t word_at(std::uintptr_t address) {
     return value;
 }
 
-/// True for two stores of threads, as far as is known before the second one is done. Not if the first one's thread also
-/// reads the word: that races with the second one whatever it stores.
-bool may_store_the_same(const Event& first, const Event& second) {
-    return first.writes & second.writes && !(first.strong | second.strong | first.reads) && first.site >= first_pc &&
-           second.site >= first_pc;
+[[noreturn]] void report(const Suspect& suspect) {
+    report(suspect.first, suspect.second, suspect.address, suspect.where, suspect.place, suspect.context);
 }
 
-/// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any, or
-/// null; `suspect` is one with which it races if it stores something else. Events of teams before `oldest` are over.
+bool is_load_or_store(const Event& event) { return event.site >= first_pc && !event.strong && is_thread(event.slot); }
+
+/// Two stores of threads: what they store decides. Not if the first one's thread also reads the word: that races with
+/// the second one whatever it stores.
+bool may_store_the_same(const Event& first, const Event& second) {
+    return first.writes && second.writes && !first.reads && is_load_or_store(first) && is_load_or_store(second);
+}
+
+/// A load and an atomic: all is well if the load's thread goes on with atomicCAS and what it has loaded.
+bool may_be_confirmed(const Event& load, const Event& atomic) {
+    return !load.writes && is_load_or_store(load) && atomic.writes && atomic.strong && is_thread(atomic.slot);
+}
+
+/// True if what comes later decides whether `second`, which happens now, races with `first`; then that is remembered.
+[[gnu::cold, gnu::noinline]] bool decides_later(Event& first, const Event& second, std::uintptr_t address,
+                                                const Place& where, DescribePlace place, const void* context) {
+    if (acting) return false;
+    if (may_store_the_same(first, second)) {
+        first.shared = 1;
+        suspects.push_back({address, word_at(address), first, second, where, place, context});
+        return true;
+    }
+    const bool loads_first = may_be_confirmed(first, second);
+    if (!loads_first && !may_be_confirmed(second, first)) return false;
+    const Event& load = loads_first ? first : second;
+    Thread* const thread = find_thread(load.team, load.slot);
+    if (!thread || thread->exited || thread->order.actor.time != load.time) return false;  // it has gone on
+    auto& unconfirmed = thread->order.unconfirmed;
+    if (std::any_of(unconfirmed.begin(), unconfirmed.end(), [&](auto& other) { return other.address == address; }))
+        return true;
+    const Place loaded_at(reinterpret_cast<const void*>(std::uintptr_t(load.site)));
+    unconfirmed.push_back({address, word_at(address), loads_first ? second : first, load, loaded_at, place, context});
+    return true;
+}
+
+/// The current thread comes back to words that it has loaded while others changed them by atomics.
+[[gnu::cold, gnu::noinline]] void confirm(std::uintptr_t address, std::size_t n) {
+    ThreadOrder& self = current->order;
+    std::erase_if(self.unconfirmed, [&](const Suspect& load) {
+        if (load.address + word <= address || load.address >= address + n) return false;
+        const auto* compared = static_cast<const char*>(self.compared);
+        if (!compared || load.address < address || load.address + word > address + n ||
+            std::memcmp(compared + (load.address - address), &load.before, word) != 0)
+            report(load);
+        return true;
+    });
+}
+
+/// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any,
+/// or null. Calls decides_later(event) first. `confirms`: it is an atomicCAS with what its thread has loaded. Events of
+/// teams before `oldest` are over.
+template <class Decide>
 [[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event& now, bool in_order, const Clock& clock,
-                                                 std::uint32_t oldest, Event* suspect) {
+                                                 std::uint32_t oldest, bool confirms, Decide decides_later) {
     Event* place = nullptr;
     Event* own_write = nullptr;
     bool reads = false;
@@ -161,14 +198,12 @@ bool may_store_the_same(const Event& first, const Event& second) {
             if (!(event.writes | now.writes)) continue;  // in whatever order
             if (!clock.knows(event.team, event.slot, event.time)) {
                 if (!(event.mask & now.mask) || event.strong & now.strong) continue;
-                if (!may_store_the_same(event, now)) return &event;
-                event.shared = 1;
-                *suspect = event;
+                if (!decides_later(event)) return &event;
                 continue;
             }
         }
         const bool covered = (event.mask & ~now.mask) == 0;
-        if (!covered || now.writes < event.writes || now.strong > event.strong) continue;
+        if (!covered || now.writes < event.writes || (now.strong > event.strong && !(own && confirms))) continue;
         if (own && event.time == now.time) reads |= !event.writes || event.reads;
         event.team = 0;  // whoever is not ordered behind it is not ordered behind this access either
         if (!place) place = &event;
@@ -192,6 +227,9 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
     // A copy of many bytes comes here for each piece before the first one is stored.
     if (!suspects.empty() && (suspects.back().where.pc != where.pc || suspects.size() >= most_suspects))
         check_suspects();
+    if (!acting && !current->order.unconfirmed.empty()) [[unlikely]]
+        confirm(address, n);
+    const bool confirms = !acting && current->order.compared;
     const Actor& self = actor();
     Event now;
     now.team = self.team;
@@ -202,17 +240,14 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
     now.site = site_of(where, instruction);
     const bool in_order = !acting;  // what a thread does itself
     const std::uintptr_t end = address + n;
-    Event suspect;
     for (std::uintptr_t at = address / word * word; at < end; at += word) {
         const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
         now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
-        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, &suspect);
+        const Event* other =
+            touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
+                  [&](Event& event) { return decides_later(event, now, at, where, describe_place, context); });
         if (other) [[unlikely]]
             report(*other, now, at, where, describe_place, context);
-        if (suspect.team) [[unlikely]] {
-            suspects.push_back({at, word_at(at), suspect, now, where, describe_place, context});
-            suspect.team = 0;
-        }
     }
 }
 
@@ -242,8 +277,14 @@ void check_suspects() {
         const std::uint32_t now = word_at(suspect.address);
         for (unsigned byte = 0; byte < word; ++byte)
             if (suspect.first.mask & suspect.second.mask & 1u << byte && (suspect.before ^ now) >> 8 * byte & 0xFF)
-                report(suspect.first, suspect.second, suspect.address, suspect.where, suspect.place, suspect.context);
+                report(suspect);
     }
+}
+
+void check_unconfirmed(Thread& thread) {
+    if (thread.order.unconfirmed.empty()) return;
+    current = &thread;
+    report(thread.order.unconfirmed.front());
 }
 
 void begin_watching(std::uint64_t clusters) {
@@ -289,6 +330,7 @@ void Gathering::add(const Knowledge& knowledge) {
 
 // The thread's own clock need not say what the thread has done itself. So it stays the one that others share.
 Knowledge release(Thread& thread) {
+    check_unconfirmed(thread);
     Actor& self = thread.order.actor;
     return {self.clock, self.slot, self.time++};
 }

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "clock.h"
 #include "device_functions.h"
@@ -43,15 +45,6 @@ private:
     Clock all_, last_;
 };
 
-/// What the race detector keeps of a thread.
-struct ThreadOrder {
-    Actor actor;
-    Clock released;  // what it knew at its last __threadfence(): what its atomics pass on
-    Clock seen;      // what its atomics have found, known behind the next __threadfence()
-    Clock drawn;     // the same of those that read and write at once, known behind the block's next barrier
-    std::uint32_t copies = 0, store_reads = 0, store_writes = 0;  // slots of what it has asked for; 0 if nothing
-};
-
 /// An access, in 16 bytes.
 struct Event {
     std::uint32_t team : 28 = 0;
@@ -63,6 +56,30 @@ struct Event {
     std::uint32_t strong : 1 = 0;  // atomic, or volatile
     std::uint64_t slot : 16 = 0;
     std::uint64_t site : 48 = 0;
+};
+
+/// What memory a word belongs to, in words.
+using DescribePlace = std::string (*)(const void* context, std::uintptr_t address);
+
+/// Two accesses that nothing orders, of which it will turn out whether they race.
+struct Suspect {
+    std::uintptr_t address;  // of the word
+    std::uint32_t before;    // what it held
+    Event first, second;
+    Place where;  // of the second one
+    DescribePlace place;
+    const void* context;
+};
+
+/// What the race detector keeps of a thread.
+struct ThreadOrder {
+    Actor actor;
+    Clock released;  // what it knew at its last __threadfence(): what its atomics pass on
+    Clock seen;      // what its atomics have found, known behind the next __threadfence()
+    Clock drawn;     // the same of those that read and write at once, known behind the block's next barrier
+    std::vector<Suspect> unconfirmed;  // loads of what others have changed by atomics: an atomicCAS must follow
+    const void* compared = nullptr;    // with what, while it is under way
+    std::uint32_t copies = 0, store_reads = 0, store_writes = 0;  // slots of what it has asked for; 0 if nothing
 };
 
 /// The last accesses of a word of memory. Where more are unordered than fit, chance decides which are remembered.
@@ -107,6 +124,8 @@ void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const 
 /// Stores that are not ordered are no race if they all store the same value, which is seen only when the last one has
 /// done so: before its thread goes on to another instruction, or lets others run.
 void check_suspects();
+/// Nor is a load that an atomicCAS of its thread confirms: this is the thread's last moment to have done so.
+void check_unconfirmed(Thread& thread);
 
 /// Accesses until the end of the scope are by this actor.
 class ActingAs {
@@ -124,8 +143,8 @@ Knowledge release(Thread& thread);
 void acquire(Thread& thread, const Clock& clock);
 /// The thread has waited for what happens in a slot of its team up to a time.
 void acquire_slot(Thread& thread, std::uint32_t slot, std::uint64_t time);
-/// All know what each of them has done; and what any of them has fenced, the atomics of all pass on. At the barrier of a
-/// block, all also know what their atomics have found: CUDA's sample threadFenceReduction has no other fence there.
+/// All know what each of them has done; and what any of them has fenced, the atomics of all pass on. At the barrier of
+/// a block, all also know what their atomics have found: CUDA's sample threadFenceReduction has no other fence there.
 void synchronize(Thread* const* threads, std::size_t n, bool whole_block);
 
 /// What atomics and fences say of order. An access of the current thread to device or shared memory.

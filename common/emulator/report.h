@@ -30,8 +30,9 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
 /// Return addresses on the current stack that are this program's own, innermost first.
 std::vector<const void*> call_stack();
-/// The calls that have led to this place, innermost first, up to the kernel's own line: of functions that were inlined, and
-/// of those whose frames are on the current stack. Empty if the place is in the kernel itself, or not on this stack.
+/// The calls that have led to this place, innermost first, up to the kernel's own line: of functions that were inlined,
+/// and of those whose frames are on the current stack. Empty if the place is in the kernel itself, or not on this
+/// stack.
 std::vector<std::string> calls_to(const Place& where, const void* kernel);
 
 /// The text of a line of a source file, which the project's folder or the current one may contain; "" if it is not there.

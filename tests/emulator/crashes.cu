@@ -21,7 +21,9 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 template <class T>
 Report check(void (*kernel)(T, int*), T parameter, cudaError_t code, const char* kind, const char* name) {
     return check_failure({code, kind, name, "(2, 0, 0) of (4, 1, 1)", "(40, 0, 0) of (64, 1, 1)"}, __FILE__,
-                         [&](int* lines) { launch_kernel(kernel, {4, 64}, parameter, lines); });
+                         [&](int* lines) {
+                             launch_kernel(kernel, {4, 64}, parameter, lines);
+                         });
 }
 
 __device__ __forceinline__ int divide_inlined(int numerator, int divisor, int* lines) {
@@ -38,9 +40,8 @@ __global__ void divide(int* operands, int* lines) {
 TEST_CASE("failure: a whole number divided by zero") {
     for (const auto& numbers : {std::vector{7, 0, 0}, {std::numeric_limits<int>::min(), -1, 0}}) {
         const DeviceArray<int> operands(numbers);
-        const Report report =
-            check(divide, operands.data(), cudaErrorLaunchFailure, "division by zero", "divide");
-        CHECK(report.source == "tests/emulator/crashes.cu:" + std::to_string(report.lines[1]));  // not the library's
+        const Report report = check(divide, operands.data(), cudaErrorLaunchFailure, "division by zero", "divide");
+        CHECK(contains(report.words, "called at  tests/emulator/crashes.cu:" + std::to_string(report.lines[1])));
     }
     const DeviceArray<int> operands(std::vector{7, 2, 0}), lines(3);
     CHECK_NOTHROW(launch_kernel(divide, {4, 64}, operands.data(), lines.data()));

@@ -194,8 +194,8 @@ TEST_CASE("failure: in a function, inlined or not, who has called it") {
         launch_kernel(call_and_store<9>, config, static_cast<float*>(nullptr), lines);
     });
     const int call = report.lines[2];  // of the function by itself
-    CHECK(contains(report.words,
-                   called_at(call + 1) + called_at(call) + called_at(call) + called_at(call) + called_at(report.lines[1])));
+    CHECK(contains(report.words, called_at(call + 1) + called_at(call) + called_at(call) + called_at(call) +
+                                     called_at(report.lines[1])));
     CHECK(!contains(report.words, called_at(call) + called_at(call) + called_at(call) + called_at(call)));
     report = check_failure(expect(cudaErrorLaunchFailure, "wrong mask", "call_and_meet"), __FILE__,
                            [&](int* lines) { launch_kernel(call_and_meet, config, lines); });
@@ -475,12 +475,15 @@ __global__ void read_early(Unwritten way, const int* values, int* result, int* l
 
 TEST_CASE("failure: shared memory that is written too late") {
     const DeviceArray<int> result(1), values(std::vector<int>(4, 1));
-    for (const auto way : {Unwritten::by_store, Unwritten::by_cp_async, Unwritten::behind_a_barrier, Unwritten::never}) {
+    for (const auto way :
+         {Unwritten::by_store, Unwritten::by_cp_async, Unwritten::behind_a_barrier, Unwritten::never}) {
         CAPTURE(int(way));
         const WithPatience patience(10000);
         const Report report = check_failure(
             {cudaErrorLaunchFailure, "uninitialised shared memory", "read_early", "", "(5, 0, 0) of (64, 1, 1)"},
-            __FILE__, [&](int* lines) { launch_kernel(read_early, {3, 64}, way, values.data(), result.data(), lines); });
+            __FILE__, [&](int* lines) {
+                launch_kernel(read_early, {3, 64}, way, values.data(), result.data(), lines);
+            });
         CHECK(report.lines[2] == 0);  // the thread has not gone on
         const std::string place = "tests/emulator/memory_failures.cu:" + std::to_string(report.lines[1]);
         if (way == Unwritten::by_store) {

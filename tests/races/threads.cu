@@ -357,6 +357,47 @@ bool run_between_blocks(int* lines) {
     return result.download() == std::vector<int>{5};
 }
 
+enum class CompareAndSwap { correct, used_besides, other_value_compared, stored, read_alone };
+
+/// Additions of floats and doubles as they are made of atomicCAS: the first value is loaded by no atomic, but used only
+/// if it is still there.
+template <CompareAndSwap m, class T, class Bits>
+__global__ void compare_and_swap_kernel(T* sum, T* seen, [[maybe_unused]] int* lines) {
+    Bits* address = reinterpret_cast<Bits*>(sum);
+    Bits assumed;
+    if (m == CompareAndSwap::read_alone && blockIdx.x == 1) {
+        NOTE(2);
+        *seen = *sum;
+        return;
+    }
+    NOTE(0);
+    Bits old = *address;
+    if (m == CompareAndSwap::stored && blockIdx.x == 1) *address = old;
+    if (m == CompareAndSwap::used_besides) {
+        __syncthreads();
+        seen[0] = 1;
+    }
+    if (m == CompareAndSwap::other_value_compared) ++old;
+    do {
+        assumed = old;
+        T value;
+        memcpy(&value, &assumed, sizeof value);
+        ++value;
+        Bits bits;
+        memcpy(&bits, &value, sizeof bits);
+        NOTE(1);
+        old = atomicCAS(address, assumed, bits);
+    } while (assumed != old);
+}
+
+template <CompareAndSwap m, class T, class Bits>
+bool run_compare_and_swap(int* lines) {
+    constexpr unsigned blocks = 6;
+    const DeviceArray<T> sum(std::vector<T>{0}), seen(1);
+    launch_kernel(compare_and_swap_kernel<m, T, Bits>, {blocks, threads}, sum.data(), seen.data(), lines);
+    return sum.download()[0] == blocks * threads;
+}
+
 enum class LastBlock {
     correct,
     fenced_by_each,
@@ -538,11 +579,31 @@ std::vector<SyncKernel> thread_kernels() {
         {"matrices_trans", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, true), warp},
 #define STORE_MATRICES(m, trans) run_matrices<store_matrices_kernel<StoreMatrices::m, trans>>
         {"store_matrices", "", STORE_MATRICES(correct, false), {}, {}, true},
-        {"store_matrices", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, false), warp, {}, true},
-        {"store_matrices", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, false), warp, {}, true},
+        {"store_matrices",
+         "no_syncwarp_before_stmatrix",
+         STORE_MATRICES(no_syncwarp_before_stmatrix, false),
+         warp,
+         {},
+         true},
+        {"store_matrices",
+         "no_syncwarp_after_stmatrix",
+         STORE_MATRICES(no_syncwarp_after_stmatrix, false),
+         warp,
+         {},
+         true},
         {"store_matrices_trans", "", STORE_MATRICES(correct, true), {}, {}, true},
-        {"store_matrices_trans", "no_syncwarp_before_stmatrix", STORE_MATRICES(no_syncwarp_before_stmatrix, true), warp, {}, true},
-        {"store_matrices_trans", "no_syncwarp_after_stmatrix", STORE_MATRICES(no_syncwarp_after_stmatrix, true), warp, {}, true},
+        {"store_matrices_trans",
+         "no_syncwarp_before_stmatrix",
+         STORE_MATRICES(no_syncwarp_before_stmatrix, true),
+         warp,
+         {},
+         true},
+        {"store_matrices_trans",
+         "no_syncwarp_after_stmatrix",
+         STORE_MATRICES(no_syncwarp_after_stmatrix, true),
+         warp,
+         {},
+         true},
         {"narrow", "", run_in_block<narrow_kernel<Narrow::correct>, threads, 1>, {}},
         {"narrow", "no_barrier", run_in_block<narrow_kernel<Narrow::no_barrier>, threads, 1>, warp},
         {"wide", "", run_in_block<wide_kernel<Wide::correct>, threads, 1>, {}},
@@ -578,6 +639,13 @@ std::vector<SyncKernel> thread_kernels() {
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_before_the_flag>>, race(release)},
         {"pass_on_by_fences", "no_fence_behind_the_flag",
          run_between_blocks<pass_on_by_fences_kernel<PassOnByFences::no_fence_behind_the_flag>>, race(release)},
+#define COMPARE_AND_SWAP(m) run_compare_and_swap<CompareAndSwap::m, float, unsigned>
+        {"compare_and_swap", "", COMPARE_AND_SWAP(correct), {}},
+        {"compare_and_swap_double", "", run_compare_and_swap<CompareAndSwap::correct, double, unsigned long long>, {}},
+        {"compare_and_swap", "used_besides", COMPARE_AND_SWAP(used_besides), race("", {0})},
+        {"compare_and_swap", "other_value_compared", COMPARE_AND_SWAP(other_value_compared), race("", {0, 1})},
+        {"compare_and_swap", "stored", COMPARE_AND_SWAP(stored), race("", {})},
+        {"compare_and_swap", "read_alone", COMPARE_AND_SWAP(read_alone), race("", {1, 2})},
 #define LAST_BLOCK(m) "last_block", #m, run_last_block<LastBlock::m>
         {"last_block", "", run_last_block<LastBlock::correct>, {}},
         {"last_block_fenced_by_each", "", run_last_block<LastBlock::fenced_by_each>, {}},
