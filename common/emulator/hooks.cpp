@@ -22,7 +22,7 @@ namespace {
 DeviceMemory& device = DeviceMemory::instance();  // here: a variable of a function asks each time whether it is there
 
 /// True for a return address in a function that a report should not name, for a kernel did not write it: a copy
-/// constructor or an assignment, as the compiler makes them, or one of the standard library's.
+/// constructor or an assignment, as the compiler makes them, or one of the standard library's or the emulator's.
 bool is_in_library(const void* pc) {
     struct Known {
         const void* pc = nullptr;
@@ -33,7 +33,7 @@ bool is_in_library(const void* pc) {
     Known& entry = known[(address >> 2 ^ address >> 14) % known.size()];
     if (entry.pc == pc) [[likely]]
         return entry.in_library;
-    static const std::regex pattern("_ZN?K?St.*|.*(C[12]E|aSE)(RK|O)S[0-9A-Z]*_");
+    static const std::regex pattern("_ZN?K?St.*|_ZN8emulator.*|__tsan_atomic.*|.*(C[12]E|aSE)(RK|O)S[0-9A-Z]*_");
     const Symbol* function = find_symbol(Symbols::instance().functions, address - 1);
     entry = {pc, function && std::regex_match(function->name, pattern)};
     return entry.in_library;

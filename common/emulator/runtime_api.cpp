@@ -12,6 +12,7 @@
 
 #include "machine.h"
 #include "report.h"
+#include "symbols.h"
 
 struct CUstream_st {};
 struct CUevent_st {
@@ -87,12 +88,27 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
         return refuse_configuration(fmt::format(
             "wrong cluster: ({}, {}, {}) blocks, of a grid of ({}, {}, {}); at most 8, and the grid is a multiple", cluster.x,
             cluster.y, cluster.z, grid.x, grid.y, grid.z));
+    const std::vector<Symbol> variables = thread_locals_of(kernel.entry);
+    std::size_t static_bytes = 0;
+    for (const Symbol& variable : variables) static_bytes += variable.bytes;
+    if (static_bytes > shared_bytes_without_opt_in) {
+        std::string names;
+        for (const Symbol& variable : variables)
+            names += fmt::format("{}{} of {}", names.empty() ? "" : ", ", name_of(variable), variable.bytes);
+        refuse(cudaErrorInvalidValue, name_of(kernel),
+               fmt::format("too much shared memory: {} bytes of __shared__ variables ({}), 49152 allowed; nvcc compiles no "
+                           "such kernel",
+                           static_bytes, names));
+        return;
+    }
     const auto opt_in = opted_in.find(kernel.entry);
     // A template that was launched without its arguments has no address to opt in by.
     const std::size_t opted = opt_in != opted_in.end() ? opt_in->second
                               : kernel.entry           ? shared_bytes_without_opt_in
                                                        : settings().shared_bytes_per_block;
-    const std::size_t allowed = std::min(opted, settings().shared_bytes_per_block);
+    const std::size_t most = settings().shared_bytes_per_block - std::min(settings().shared_bytes_per_block, static_bytes);
+    const std::size_t allowed =
+        std::min(opt_in == opted_in.end() && kernel.entry ? opted - static_bytes : opted, most);
     if (dynamic_shared_bytes > allowed) {
         refuse_shared_bytes(name_of(kernel), dynamic_shared_bytes, allowed);
         return;
@@ -115,6 +131,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorInvalidValue);
         NAME(cudaErrorMemoryAllocation);
         NAME(cudaErrorInvalidConfiguration);
+        NAME(cudaErrorInvalidSymbol);
         NAME(cudaErrorInvalidMemcpyDirection);
         NAME(cudaErrorInvalidDevice);
         NAME(cudaErrorInvalidResourceHandle);
@@ -149,6 +166,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "out of memory";
         case cudaErrorInvalidConfiguration:
             return "invalid configuration argument";
+        case cudaErrorInvalidSymbol:
+            return "invalid device symbol";
         case cudaErrorInvalidMemcpyDirection:
             return "invalid copy direction for memcpy";
         case cudaErrorInvalidDevice:
@@ -346,6 +365,49 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
     return cudaMemcpy(to, from, bytes, kind);
 }
+namespace {
+/// The variable that is named; null for what is none.
+Allocation* variable_named(const void* symbol) {
+    const auto address = reinterpret_cast<std::uintptr_t>(symbol);
+    Allocation* variable = DeviceMemory::instance().find_variable(address);
+    return variable && variable->begin == address ? variable : nullptr;
+}
+}  // namespace
+
+cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
+    Allocation* variable = variable_named(symbol);
+    if (!address || !variable) return set_error(address ? cudaErrorInvalidSymbol : cudaErrorInvalidValue);
+    variable->has_address = true;
+    *address = const_cast<void*>(symbol);
+    return cudaSuccess;
+}
+cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
+    const Allocation* variable = variable_named(symbol);
+    if (!bytes || !variable) return set_error(bytes ? cudaErrorInvalidSymbol : cudaErrorInvalidValue);
+    *bytes = variable->bytes;
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
+                               cudaMemcpyKind kind) {
+    const Allocation* variable = variable_named(symbol);
+    if (!variable) return set_error(cudaErrorInvalidSymbol);
+    if (offset > variable->bytes || bytes > variable->bytes - offset) return set_error(cudaErrorInvalidValue);
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+        return set_error(cudaErrorInvalidMemcpyDirection);
+    return cudaMemcpy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes,
+                      kind == cudaMemcpyDefault ? cudaMemcpyHostToDevice : kind);
+}
+cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset,
+                                 cudaMemcpyKind kind) {
+    const Allocation* variable = variable_named(symbol);
+    if (!variable) return set_error(cudaErrorInvalidSymbol);
+    if (offset > variable->bytes || bytes > variable->bytes - offset) return set_error(cudaErrorInvalidValue);
+    if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
+        return set_error(cudaErrorInvalidMemcpyDirection);
+    return cudaMemcpy(to, static_cast<const char*>(symbol) + offset, bytes,
+                      kind == cudaMemcpyDefault ? cudaMemcpyDeviceToHost : kind);
+}
+
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
     if (bytes == 0) return cudaSuccess;
     if (!DeviceMemory::instance().valid(pointer, bytes)) return set_error(cudaErrorInvalidValue);

@@ -111,6 +111,17 @@ const Symbol* find_symbol(const std::vector<Symbol>& symbols, std::uintptr_t add
     return symbol && symbol->contains(address) ? symbol : nullptr;
 }
 
+std::vector<Symbol> thread_locals_of(const void* entry) {
+    const Symbol* function = find_symbol(Symbols::instance().functions, reinterpret_cast<std::uintptr_t>(entry));
+    std::vector<Symbol> result;
+    if (!function || std::strncmp(function->name, "_Z", 2) != 0) return result;
+    // A variable of the function _Z4sums is _ZZ4sumsE4tile.
+    const std::string prefix = std::string("_ZZ") + (function->name + 2) + "E";
+    for (const Symbol& variable : Symbols::instance().thread_locals)
+        if (std::strncmp(variable.name, prefix.c_str(), prefix.size()) == 0) result.push_back(variable);
+    return result;
+}
+
 std::string name_of(const Symbol& variable) {
     int status = 0;
     const std::unique_ptr<char, void (*)(void*)> words(abi::__cxa_demangle(variable.name, nullptr, nullptr, &status),

@@ -32,6 +32,9 @@ const Symbol* find_symbol(const std::vector<Symbol>& symbols, std::uintptr_t add
 /// The last one that begins at the address or before it, or null.
 const Symbol* find_symbol_before(const std::vector<Symbol>& symbols, std::uintptr_t address);
 
+/// The `__shared__` variables that a function declares itself, of which `entry` is the address.
+std::vector<Symbol> thread_locals_of(const void* entry);
+
 /// A variable's name without namespaces and functions: "tile".
 std::string name_of(const Symbol& variable);
 
