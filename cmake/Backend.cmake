@@ -21,6 +21,7 @@ target_compile_options(flashladder_options INTERFACE
 
 # Options of kernels are those of a library, so that they come after -Wall.
 add_library(kernel_options INTERFACE)
+add_library(first_header INTERFACE)  # of kernels that have no precompiled one
 add_library(unused_options INTERFACE)
 target_compile_options(unused_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wno-error;-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
@@ -73,12 +74,16 @@ else()
     # it see what memcpy and its kin do, whoever calls them, or what a loop does of which it has made such a call.
     target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-sra -fsanitize=bounds
       "SHELL:--param tsan-distinguish-volatile=1" -fno-tree-loop-distribute-patterns
-      -fno-builtin-memcpy -fno-builtin-memmove -fno-builtin-memset
-      "SHELL:-include \"${CMAKE_SOURCE_DIR}/common/emulator/memory_functions.h\"")
+      -fno-builtin-memcpy -fno-builtin-memmove -fno-builtin-memset)
   else()
     target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as -fsanitize=array-bounds
       "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1")
   endif()
+endif()
+
+set(memory_functions ${CMAKE_SOURCE_DIR}/common/emulator/memory_functions.h)
+if(FLASHLADDER_BACKEND STREQUAL "cpu")
+  target_compile_options(first_header INTERFACE "SHELL:-include \"${memory_functions}\"")
 endif()
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
@@ -98,7 +103,7 @@ function(quick_headers)
     add_library(quick_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/quick_headers.cpp)
     target_link_libraries(quick_headers PRIVATE harness kernel_options unfinished_options quick_options)
     target_compile_definitions(quick_headers PRIVATE FLASHLADDER_NO_VARIANTS)
-    target_precompile_headers(quick_headers PRIVATE ${CMAKE_SOURCE_DIR}/common/harness/launch_forward.h
+    target_precompile_headers(quick_headers PRIVATE ${memory_functions} ${CMAKE_SOURCE_DIR}/common/harness/launch_forward.h
       ${CMAKE_SOURCE_DIR}/common/harness/stage.h)
   endif()
 endfunction()
@@ -116,6 +121,8 @@ function(add_kernels target file)
       quick_headers()
       target_precompile_headers(${target} REUSE_FROM quick_headers)
     endif()
+  else()
+    target_link_libraries(${target} PRIVATE first_header)
   endif()
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)

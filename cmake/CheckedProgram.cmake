@@ -24,6 +24,7 @@ get_target_property(options kernel_options INTERFACE_COMPILE_OPTIONS)
 # Binutils confuses file 0 and 1 of DWARF 5, which differ where #line names another file.
 write_arguments(compile.rsp ${flags} -std=gnu++20 ${options} -gdwarf-4 -ffp-contract=off -fpermissive -Wno-narrowing -Wno-deprecated
   -Wno-attributes -Wno-unused-result
+  "-include \"${CMAKE_SOURCE_DIR}/common/emulator/memory_functions.h\""
   "-include \"${CMAKE_SOURCE_DIR}/common/emulator/checked_program.h\"" "-I\"${check}/include\""
   "-idirafter \"${CMAKE_SOURCE_DIR}/common\"")
 get_target_property(options emulator INTERFACE_LINK_OPTIONS)

@@ -102,7 +102,7 @@ TEST_CASE("variables: a kernel's shared variables count towards its 48 KB") {
     CHECK_THROWS_AS(launch_kernel(use_static<all + 1>, {1, 1, 4}, out.data()), CudaError);
     CHECK(contains(emulator::last_report(), "49156 bytes of __shared__ variables"));
     CHECK(contains(emulator::last_report(), "tile of 49092"));
-    launch_unchecked(use_static<all - 1>, {1, 1, 4}, out.data());  // without opting in
+    launch_unchecked(use_static<all - 1>, {1, 1, 8}, out.data());  // without opting in
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("variables: races, counts and bounds of device variables") {
                        .words,
                    "byte 4 of the variable weights"));
     // A pointer to a __device__ variable is the host's as well, until cudaGetSymbolAddress() has given it.
-    CHECK_THROWS_AS(launch_kernel(read_table, {1, 1}, static_cast<const int*>(table), 1, out.data(), out.data()),
+    CHECK_THROWS_AS(launch_kernel(read_table, {1, 1}, static_cast<const int*>(&counter), 0, out.data(), out.data()),
                     CudaError);
     int* address = nullptr;
     std::size_t bytes = 0;
