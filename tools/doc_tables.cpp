@@ -969,7 +969,7 @@ std::string functions_of(const std::string& header, const std::string& pattern) 
         std::string name;
         for (std::size_t group = 1; group < match->size(); ++group)
             if ((*match)[group].matched) name = (*match)[group].str();
-        if (name != "__attribute__") names.insert("`" + name + "`");
+        if (name != "__attribute__" && name != "name") names.insert("`" + name + "`");
     }
     return fmt::format("{}", fmt::join(names, ", "));
 }

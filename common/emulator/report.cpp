@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <regex>
 #include <unordered_map>
 #include <vector>
 
@@ -105,9 +104,12 @@ bool is_head_of_class(const std::string& line) {
     const auto [found, is_new] = known.try_emplace(line);
     const std::size_t colon = line.rfind(':');
     if (is_new && colon != line.npos) {
-        static const std::regex head(R"(\b(struct|class|union)\b)");
         const auto number = static_cast<unsigned>(std::strtoul(line.c_str() + colon + 1, nullptr, 10));
-        found->second = std::regex_search(source_line(line.substr(0, colon), number), head);
+        const std::string text = source_line(line.substr(0, colon), number);
+        for (const char* word : {"struct ", "class ", "union "}) {
+            const std::size_t at = text.find(word);
+            found->second |= at != text.npos && (at == 0 || text[at - 1] == ' ');
+        }
     }
     return found->second;
 }

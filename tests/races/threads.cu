@@ -372,7 +372,7 @@ __global__ void compare_and_swap_kernel(T* sum, T* seen, [[maybe_unused]] int* l
     }
     NOTE(0);
     Bits old = *address;
-    if (m == CompareAndSwap::stored && blockIdx.x == 1) *address = old;
+    if (m == CompareAndSwap::stored && blockIdx.x == 1) *address = 1;
     if (m == CompareAndSwap::used_besides) {
         __syncthreads();
         seen[0] = 1;
