@@ -4,6 +4,7 @@
 #                                                  checks. UNFINISHED code may leave variables and functions unused
 #       or QUICK [WITH_VARIANTS]                   the same, as soon as the compiler can: not optimised, and without the
 #                                                  variants made by with_bf16_types_of (harness/launch_forward.h)
+#       or CHECK_INDICES                           an index too large for its array is an error, as in what is unfinished
 #       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
 #                                                  as much unused
 
@@ -22,6 +23,14 @@ target_compile_options(flashladder_options INTERFACE
 # Options of kernels are those of a library, so that they come after -Wall.
 add_library(kernel_options INTERFACE)
 add_library(first_header INTERFACE)  # of kernels that have no precompiled one
+# Functions are inlined as -O3 does it: what is passed by reference then stays in registers, and costs no hooks.
+add_library(optimised_options INTERFACE)
+target_compile_options(optimised_options INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-finline-functions;-finline-small-functions;-findirect-inlining>)
+# Behind the check of an index the compiler moves nothing out of a loop, such as the divisions that are counted. So the
+# indices of finished kernels are not checked.
+add_library(finished_options INTERFACE)
+target_compile_options(finished_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=bounds>)
 add_library(unused_options INTERFACE)
 target_compile_options(unused_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wno-error;-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
@@ -109,11 +118,12 @@ function(quick_headers)
 endfunction()
 
 function(add_kernels target file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;QUICK;WITH_VARIANTS;BESIDE_SOLUTION" "" "")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;QUICK;WITH_VARIANTS;BESIDE_SOLUTION;CHECK_INDICES" "" "")
   add_library(${target} OBJECT ${file})
   target_link_libraries(${target} PRIVATE harness kernel_options
                         $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_QUICK}>>:unfinished_options>
-                        $<$<BOOL:${arg_QUICK}>:quick_options>
+                        $<IF:$<BOOL:${arg_QUICK}>,quick_options,optimised_options>
+                        $<$<NOT:$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_QUICK}>,$<BOOL:${arg_CHECK_INDICES}>>>:finished_options>
                         $<$<BOOL:${arg_BESIDE_SOLUTION}>:beside_solution_options>)
   if(arg_QUICK AND NOT arg_WITH_VARIANTS)
     target_compile_definitions(${target} PRIVATE FLASHLADDER_NO_VARIANTS)

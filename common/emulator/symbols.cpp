@@ -85,8 +85,9 @@ Symbols read_symbols() {
         const Symbol found{module.load_address + symbol.st_value, symbol.st_size, name, section_name};
         if (type == STT_TLS) symbols.thread_locals.push_back({symbol.st_value, symbol.st_size, name, section_name});
         if (type == STT_FUNC) symbols.functions.push_back(found);
-        // Tables of virtual functions and guards of local variables are the compiler's own.
-        const bool is_own = std::strncmp(name, "_ZT", 3) == 0 || std::strncmp(name, "_ZGV", 4) == 0;
+        // Tables of virtual functions and guards of local variables are the compiler's own; threadIdx is the emulator's.
+        const bool is_own = std::strncmp(name, "_ZT", 3) == 0 || std::strncmp(name, "_ZGV", 4) == 0 ||
+                            std::strncmp(name, "emulator_", 9) == 0;
         if (type == STT_OBJECT && section.sh_flags & SHF_WRITE && !is_own) symbols.variables.push_back(found);
     }
     for (auto* list : {&symbols.functions, &symbols.variables, &symbols.thread_locals}) sort_and_deduplicate(*list);
