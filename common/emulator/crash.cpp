@@ -97,7 +97,10 @@ Place thrown_at() {
 /// Compilers do not agree on the types of the function with this name.
 extern "C" [[noreturn]] void note_throw(void* exception, void* type, void (*destructor)(void*)) __asm__("__cxa_throw");
 void note_throw(void* exception, void* type, void (*destructor)(void*)) {
-    if (emulator::current) emulator::thrown_from = emulator::call_stack();
+    if (emulator::current) {
+        const emulator::Reporting reporting;
+        emulator::thrown_from = emulator::call_stack();
+    }
     static const auto real = reinterpret_cast<decltype(&note_throw)>(dlsym(RTLD_NEXT, "__cxa_throw"));
     real(exception, type, destructor);
     __builtin_unreachable();

@@ -46,6 +46,7 @@ bool is_in_library(const void* pc) {
     Known& entry = known[(address >> 2 ^ address >> 14) % known.size()];
     if (entry.pc == pc) [[likely]]
         return entry.in_library;
+    const Reporting reporting;
     const Symbol* function = find_symbol(Symbols::instance().functions, address - 1);
     entry = {pc, function && is_library_function(function->name)};
     return entry.in_library;
@@ -61,12 +62,19 @@ bool is_in_library(const void* pc) {
     };
     constexpr int between = 8, deep = 64;  // functions of this file; of libraries
     const auto* frame = static_cast<const Frame*>(__builtin_frame_address(0));
-    for (int i = 0; frame->pc != pc; ++i) {
-        if (i == between) return Place(pc);
-        frame = frame->caller;
+    // What is not compiled with frame pointers leads anywhere.
+    const auto is_frame = [](const Frame* frame) {
+        const auto address = reinterpret_cast<std::uintptr_t>(frame);
+        return address >= current->stack_begin && address + sizeof(Frame) <= current->stack_end &&
+               address % alignof(Frame) == 0;
+    };
+    bool found = false;
+    for (int i = 0; i < between + deep && is_frame(frame); ++i, frame = frame->caller) {
+        found |= frame->pc == pc;
+        if (found && !is_in_library(frame->pc)) return Place(frame->pc);
+        if (!found && i == between) break;
     }
-    for (int i = 0; is_in_library(frame->pc) && i < deep; ++i) frame = frame->caller;
-    return Place(frame->pc);
+    return Place(pc);
 }
 
 template <class Words>

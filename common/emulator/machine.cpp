@@ -353,8 +353,8 @@ void record_unwritten_read() {
 void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words) {
     unwritten_reads.push_back({address, n, current, where, std::move(words)});
     awaiting_store = true;
+    if (operation_in_progress) throw OperationFailed();  // still reporting: what is unwound is the emulator's own
     reporting = false;
-    if (operation_in_progress) throw OperationFailed();
     for (;;) wait({"the report of what it has read"}, where);
 }
 
@@ -393,6 +393,7 @@ void happen(const AsyncOperation& operation) {
         operation.happen();
         running->idle_yields = 0;
     } catch (const OperationFailed&) {
+        reporting = running->code != 0;
     }
     operation_in_progress = false;
     current = nullptr;

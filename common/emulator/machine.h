@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "async.h"
@@ -136,6 +137,15 @@ extern Thread* current;
 /// True while a failure is put into words. Of the standard library's functions that this takes, the linker may have
 /// kept the copies that were compiled with a kernel, hooks and all: their accesses to the host's memory are no failure.
 extern bool reporting;
+
+/// Until the end of the scope, `reporting` is true.
+class Reporting {
+public:
+    ~Reporting() { reporting = before_; }
+
+private:
+    const bool before_ = std::exchange(reporting, true);
+};
 
 [[noreturn]] void stop_launch(int code, std::string_view what, const Place& where);
 

@@ -88,6 +88,7 @@ void DeviceMemory::free_all() {
 Allocation* DeviceMemory::find_variable(std::uintptr_t address) const {
     const Symbol* symbol = find_symbol(Symbols::instance().variables, address);
     if (!symbol) return nullptr;
+    const Reporting reporting;
     const auto [found, is_new] =
         variables_.try_emplace(symbol->begin, symbol->begin, symbol->bytes, 0, true, std::source_location());
     if (is_new) {
