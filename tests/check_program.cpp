@@ -6,24 +6,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "command_result.h"
 #include "files.h"
 
 namespace flashladder {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What a command printed, and its exit status.
-struct Result {
-    int status;
-    std::string output;
-    bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
-    std::string last_line() const {
-        const std::size_t end = output.find_last_not_of('\n');
-        return output.substr(output.rfind('\n', end) + 1, end - output.rfind('\n', end));
-    }
-    bool one_line() const { return !output.empty() && output.find('\n') == output.size() - 1; }
-};
 
 /// A folder with a user's files, whose name has a space.
 class Folder {
@@ -36,11 +25,11 @@ public:
         fs::remove_all(path_);
     }
     void write(const std::string& file, const std::string& text) const { write_file(path_ + "/" + file, text); }
-    Result check(const std::string& arguments, const std::string& from = ".") const {
+    CommandResult check(const std::string& arguments, const std::string& from = ".") const {
         const std::string log = path_ + ".log";
         const int status = std::system(
             fmt::format("cd '{}/{}' && '{}' check {} > '{}' 2>&1", path_, from, LADDER, arguments, log).c_str());
-        const Result result{WEXITSTATUS(status), read_file(log)};
+        const CommandResult result{WEXITSTATUS(status), read_file(log)};
         fs::remove(log);
         return result;
     }
@@ -80,7 +69,7 @@ int main(int argc, char** argv) {
 TEST_CASE("a program that is right") {
     const Folder folder;
     folder.write("turn.cu", turn);
-    const Result result = folder.check("turn.cu");
+    const CommandResult result = folder.check("turn.cu");
     CHECK_MESSAGE(result.status == 0, result.output);
     CHECK(result.says("the last is 7"));
     CHECK(result.last_line() == "turn.cu: no race, no bad access by seed 1");
@@ -106,26 +95,26 @@ TEST_CASE("from any folder, of a folder that cannot be written") {
 TEST_CASE("a race is told as it happens, though the program looks at no error") {
     const Folder folder;
     folder.write("turn.cu", turn);
-    const Result result = folder.check("turn.cu -- 1");
+    const CommandResult result = folder.check("turn.cu -- 1");
     CHECK(result.status == 1);
     CHECK(result.says("race: "));
     CHECK(result.says("  kernel     turn\n"));
     CHECK(result.output.find("race: ") < result.output.find("the last is"));
     CHECK(result.last_line().starts_with("turn.cu: by seed 1: race: "));
-    const Result no_races = folder.check("turn.cu --no-races -- 1");
+    const CommandResult no_races = folder.check("turn.cu --no-races -- 1");
     CHECK_MESSAGE(no_races.status == 0, no_races.output);
 }
 
 TEST_CASE("out of bounds, a status that is not 0, a signal") {
     const Folder folder;
     folder.write("turn.cu", turn);
-    const Result outside = folder.check("turn.cu --no-races --seeds 3 -- 2");
+    const CommandResult outside = folder.check("turn.cu --no-races --seeds 3 -- 2");
     CHECK(outside.status == 1);
     CHECK(outside.says("source     turn.cu:10\n"));
     CHECK(outside.says("allocated at turn.cu:15"));
     CHECK(outside.last_line().starts_with("turn.cu: by seed 1: out of bounds: 4-byte write"));
     CHECK(folder.check("turn.cu -- 3").last_line() == "turn.cu: by seed 1: the program has returned 3");
-    const Result aborted = folder.check("turn.cu -- 4");
+    const CommandResult aborted = folder.check("turn.cu -- 4");
     CHECK(aborted.status == 1);
     CHECK(aborted.last_line() == "turn.cu: by seed 1: the program was ended by signal 6");
 }
@@ -143,7 +132,7 @@ int main() {
     second<<<1, 41>>>(x, n);
 }
 )");
-    const Result result = folder.check("second.cu --seeds 2000 --no-races --no-counts");
+    const CommandResult result = folder.check("second.cu --seeds 2000 --no-races --no-counts");
     CHECK(result.status == 1);
     CHECK(result.last_line().starts_with("second.cu: by seed "));
     const std::string seed = result.last_line().substr(19, result.last_line().find(':', 19) - 19);
@@ -163,7 +152,7 @@ TEST_CASE("headers beside the file, and of folders that are named") {
     folder.write("source/kernels/inner.h",
                  "#pragma once\n__global__ void twice(int n) {\n    extern __shared__ int x[];\n    x[0] = n;\n}\n");
     folder.write("include/sizes.h", "constexpr int n = 8;\n");
-    const Result result = folder.check("source/main.cu -I include -D N=8");
+    const CommandResult result = folder.check("source/main.cu -I include -D N=8");
     CHECK(result.status == 1);
     CHECK(result.says("out of bounds"));  // of 0 bytes
     CHECK(result.says("source     source/kernels/inner.h:4\n"));
@@ -174,7 +163,7 @@ TEST_CASE("what does not compile: at the user's line, and why") {
     const Folder folder;
     folder.write("wrong.cu",
                  "__global__ void k(int* x) {\n    x[0] = nobody;\n    k<<<1, 1>>>(x);\n}\nint main() {}\n");
-    const Result wrong = folder.check("wrong.cu");
+    const CommandResult wrong = folder.check("wrong.cu");
     CHECK(wrong.status == 1);
     CHECK(wrong.says("wrong.cu:2:12: error: "));
     CHECK(!wrong.says("is not on the emulator"));
@@ -202,7 +191,7 @@ TEST_CASE("what is no program: one line") {
         {"kernel.cu", "ladder: kernel.cu has no main()\n"},
     };
     for (const auto& [file, words] : wrong) {
-        const Result result = folder.check(file);
+        const CommandResult result = folder.check(file);
         CHECK(result.status == 1);
         CHECK(result.output == words);
     }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "command_result.h"
 #include "exercises.h"
 #include "files.h"
 
@@ -16,15 +17,6 @@ namespace flashladder {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What a command printed, and its exit status.
-struct Result {
-    int status;
-    std::string output;
-    bool says(const std::string& text) const { return output.find(text) != std::string::npos; }
-    /// Exactly one line, if it complains.
-    bool one_line() const { return !output.empty() && output.find('\n') == output.size() - 1; }
-};
 
 /// A copy of the project, built by copy_project.cmake, with chapter 01 as the starter.
 class Project {
@@ -45,11 +37,11 @@ public:
         return "";
     }
 
-    Result ladder(const std::string& arguments) const {
+    CommandResult ladder(const std::string& arguments) const {
         const std::string log = (fs::temp_directory_path() / fmt::format("ladder-{}.log", getpid())).string();
         const int status =
             std::system(fmt::format("cd / && '{}/build/cpu/bin/ladder' {} > {} 2>&1", root_, arguments, log).c_str());
-        const Result result{WEXITSTATUS(status), read_file(log)};
+        const CommandResult result{WEXITSTATUS(status), read_file(log)};
         fs::remove(log);
         return result;
     }
@@ -107,7 +99,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"run --seed 1 --json /nonexistent/folder/file --no-timing --bogus", "--bogus"},
     };
     for (const auto& [arguments, words] : wrong) {
-        const Result result = project.ladder(arguments);
+        const CommandResult result = project.ladder(arguments);
         CHECK_MESSAGE(result.status != 0, std::string(arguments));
         CHECK_MESSAGE(result.says(words), std::string(arguments), " says: ", result.output);
     }
@@ -118,7 +110,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
     CHECK(project.ladder("profile 03 --heads -2").one_line());
     for (const char* seed : {"abc", "7x", "-1"}) {
         setenv("LADDER_SEED", seed, 1);
-        const Result result = project.ladder("launch 01 --n 1");
+        const CommandResult result = project.ladder("launch 01 --n 1");
         unsetenv("LADDER_SEED");
         CHECK(result.status == 1);
         CHECK(result.output == fmt::format("ladder: LADDER_SEED takes a whole number, not '{}'\n", seed));
@@ -128,7 +120,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
 TEST_CASE("list, hint and help") {
     const Project project;
     CHECK(project.ladder("list").says("01-minimal-flash"));
-    const Result hint = project.ladder("hint 1.2");
+    const CommandResult hint = project.ladder("hint 1.2");
     CHECK(hint.status == 0);
     CHECK(hint.says("Line 11"));
     CHECK(project.ladder("--help").says("hint"));
@@ -137,7 +129,7 @@ TEST_CASE("list, hint and help") {
 TEST_CASE("profile: the worst line first, counts beside the closed form, all of it as JSON") {
     const Project project;
     const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
-    const Result result = project.ladder("profile 01 --n 64 --lines 1 --json " + json);
+    const CommandResult result = project.ladder("profile 01 --n 64 --lines 1 --json " + json);
     CHECK(result.status == 0);
     CHECK(result.says("dot += Q_i[r * d + x] * K_j[c"));  // of 33 wavefronts 31 are conflicts
     CHECK(result.says("more lines"));
@@ -153,7 +145,7 @@ TEST_CASE("profile: the worst line first, counts beside the closed form, all of 
 TEST_CASE("profile: what it costs by a model; without a GPU it says what it lacks and does the rest") {
     const Project project;
     const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
-    const Result result = project.ladder("profile 01 --n 64 --card A100 --copies 100 --json " + json);
+    const CommandResult result = project.ladder("profile 01 --n 64 --card A100 --copies 100 --json " + json);
     CHECK(result.status == 0);
     CHECK(result.says("on an A100 by a model"));
     CHECK(result.says("for 100 such problems at once"));
@@ -171,7 +163,7 @@ TEST_CASE("profile: a system without python3 lacks the profiler's counts, and no
     const Project project;
     const std::string path = std::getenv("PATH");
     setenv("PATH", "/nowhere", 1);
-    const Result result = project.ladder("profile 01 --n 64");
+    const CommandResult result = project.ladder("profile 01 --n 64");
     setenv("PATH", path.c_str(), 1);
     CHECK(result.status == 0);
     CHECK(result.says("Bound by "));
@@ -180,7 +172,7 @@ TEST_CASE("profile: a system without python3 lacks the profiler's counts, and no
 
 TEST_CASE("timeline: a table of who did what; by itself it writes no file, and says how to") {
     const Project project;
-    const Result result = project.ladder("timeline 00 --n 64 --d 32 --seed 1");
+    const CommandResult result = project.ladder("timeline 00 --n 64 --d 32 --seed 1");
     CHECK(result.status == 0);
     CHECK(result.says("00-standard-attention, B 1 H 1 N 64 d 32 f32: block 0 on"));
     CHECK(result.says("an order, not time"));
@@ -195,7 +187,7 @@ TEST_CASE("timeline: a table of who did what; by itself it writes no file, and s
 TEST_CASE("timeline: of every rung; the last block too") {
     const Project project;
     for (int rung = 0; rung <= 14; ++rung) {
-        const Result result = project.ladder(fmt::format("timeline {} --n 128 --seed 1", rung));
+        const CommandResult result = project.ladder(fmt::format("timeline {} --n 128 --seed 1", rung));
         CHECK_MESSAGE(result.status == 0, result.output);
         CHECK(result.says("store"));
         CHECK(result.says(rung < 9 ? " warps " : rung == 9 ? "warpgroup 0" : "producer"));
@@ -208,7 +200,7 @@ TEST_CASE("timeline: the trace; no consumer multiplies before it has waited for 
     const Project project;
     const std::string file = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
     for (int seed = 1; seed <= 5; ++seed) {
-        const Result result = project.ladder(fmt::format("timeline 10 --seed {} --trace {}", seed, file));
+        const CommandResult result = project.ladder(fmt::format("timeline 10 --seed {} --trace {}", seed, file));
         CHECK(result.status == 0);
         CHECK(result.says("The trace is in " + file));
         const auto trace = nlohmann::json::parse(read_file(file));
@@ -252,7 +244,7 @@ TEST_CASE("timeline: the trace; no consumer multiplies before it has waited for 
 TEST_CASE("timeline: a picture, or what is missing for one; the rest is there in any case") {
     const Project project;
     const std::string picture = (fs::temp_directory_path() / fmt::format("ladder-{}.svg", getpid())).string();
-    const Result result = project.ladder("timeline 09 --n 64 --svg " + picture);
+    const CommandResult result = project.ladder("timeline 09 --n 64 --svg " + picture);
     CHECK(result.status == (fs::exists(picture) ? 0 : 1));
     CHECK(result.says("warpgroup 0"));
     if (fs::exists(picture)) {
@@ -264,7 +256,7 @@ TEST_CASE("timeline: a picture, or what is missing for one; the rest is there in
     } else {
         CHECK((result.says("pictures need matplotlib") || result.says("needs python3")));
     }
-    const Result roofline = project.ladder("profile 01 --n 64 --roofline " + picture);
+    const CommandResult roofline = project.ladder("profile 01 --n 64 --roofline " + picture);
     CHECK(roofline.status == (fs::exists(picture) ? 0 : 1));
     CHECK(roofline.says("Bound by "));
     fs::remove(picture);
@@ -274,7 +266,7 @@ TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launch
     const Project project;
     const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
     setenv("LADDER_COUNTS", json.c_str(), 1);
-    const Result result = project.ladder("launch 00 --n 32 --d 32");
+    const CommandResult result = project.ladder("launch 00 --n 32 --d 32");
     unsetenv("LADDER_COUNTS");
     CHECK(result.status == 0);
     CHECK(result.says("00-standard-attention, B 1 H 1 N 32 d 32 f32: error"));
@@ -288,7 +280,7 @@ TEST_CASE("launch runs a rung once; LADDER_COUNTS writes what any program launch
 TEST_CASE("bench without a GPU: counts, and says so; what is wrong with the question before any work") {
     const Project project;
     const std::string json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
-    const Result result = project.ladder("bench 01 3 --d 64 --n 64 --heads 4 --json " + json);
+    const CommandResult result = project.ladder("bench 01 3 --d 64 --n 64 --heads 4 --json " + json);
     CHECK(result.status == 0);
     CHECK(result.says("Counts, not times, because there is no GPU"));
     CHECK(result.says("B 1 H 1 N 64 d 64\n"));
@@ -310,7 +302,7 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
     const Project project;
     const std::string question = "bench 1 --d 32 --n 64 --mine --json ",
                       json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
-    const Result starter = project.ladder(question + json);
+    const CommandResult starter = project.ladder(question + json);
     CHECK(starter.status == 1);
     CHECK(starter.says("01-minimal-flash (yours) is wrong, not counted: B 1 H 1 N 64 d 32 f32: error"));
     const auto origins = [&] {
@@ -322,7 +314,7 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
     CHECK(origins() == std::vector<std::string>{"solution", "solution"});  // of 00 and 01
 
     CHECK(project.ladder("solve 01").status == 0);
-    const Result solved = project.ladder(question + json);
+    const CommandResult solved = project.ladder(question + json);
     CHECK_MESSAGE(solved.status == 0, solved.output);
     CHECK(solved.says("01-minimal-flash (yours)"));
     CHECK(origins() == std::vector<std::string>{"solution", "solution", "chapter"});
@@ -333,14 +325,14 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
     write_file(project.chapter(1), replace_once(project.solution(), "const Registration", "// const Registration"));
     CHECK(project.ladder("bench 1 --d 32 --n 64 --mine").says("chapters/01-minimal-flash/attention.cu registers no stage"));
     write_file(project.chapter(1), "this is no C++\n");
-    const Result broken = project.ladder("bench 1 --d 32 --n 64 --mine");
+    const CommandResult broken = project.ladder("bench 1 --d 32 --n 64 --mine");
     CHECK(broken.status == 1);
     CHECK(broken.says("chapters/01-minimal-flash/attention.cu does not compile:"));
 }
 
 TEST_CASE("diff: from the rung below, without exercise markers") {
     const Project project;
-    const Result result = project.ladder("diff 3");
+    const CommandResult result = project.ladder("diff 3");
     CHECK(result.status == 0);
     CHECK(result.says("--- solutions/02-shared-memory-tiling/attention.cu\n+++ solutions/03-row-swapped-loops/attention.cu"));
     CHECK(result.says("+            const float rescale = expf(m[r] - reference);"));
@@ -353,7 +345,7 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
     const std::string starter = read_file(project.chapter(1));
     CHECK(project.ladder("list").says("not begun"));
 
-    const Result red = project.ladder("test 01");
+    const CommandResult red = project.ladder("test 01");
     CHECK(red.status == 1);
     CHECK(red.says("FAIL  EXERCISE 1.1"));
     CHECK(red.says("a hint: ./ladder hint 1.1"));
@@ -364,16 +356,16 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
                       to = solution.find("            // END 1.1");
     const std::size_t begin = starter.find("            m_ij = 0;"), end = starter.find("            // END 1.1");
     write_file(project.chapter(1), starter.substr(0, begin) + solution.substr(from, to - from) + starter.substr(end));
-    const Result next = project.ladder("test 01");
+    const CommandResult next = project.ladder("test 01");
     CHECK(next.status == 1);
     CHECK(next.says("ok    EXERCISE 1.1"));
     CHECK(next.says("a hint: ./ladder hint 1.2"));
 
-    const Result solve = project.ladder("solve 01");
+    const CommandResult solve = project.ladder("solve 01");
     CHECK(solve.says("your version is kept as chapters/01-minimal-flash/attention.cu.1"));
     CHECK(read_file(project.chapter(1) + ".1").find("m_ij = fmaxf") != std::string::npos);
     CHECK(read_file(project.chapter(1)) == solution);
-    const Result green = project.ladder("test 01");
+    const CommandResult green = project.ladder("test 01");
     CHECK_MESSAGE(green.status == 0, green.output);
     CHECK(green.says("all green"));
 
@@ -384,7 +376,7 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
 TEST_CASE("a syntax error in a chapter stops that chapter alone") {
     const Project project;
     write_file(project.chapter(1), read_file(project.chapter(1)) + "this is no C++\n");
-    const Result broken = project.ladder("test 01");
+    const CommandResult broken = project.ladder("test 01");
     CHECK(broken.status == 1);
     CHECK(broken.output.starts_with("chapters/01-minimal-flash/attention.cu does not compile:"));
     CHECK(broken.says("error"));
@@ -397,7 +389,7 @@ TEST_CASE("of several seeds the first that fails is reported, with what repeats 
     write_file(project.chapter(1), replace_once(project.solution(), "    launch_kernel(minimal_flash,",
                                                 "    static int launches = 0;\n    if (++launches == 1) return;\n"
                                                 "    launch_kernel(minimal_flash,"));
-    const Result result = project.ladder("test 01 --seed 5 --seeds 2");
+    const CommandResult result = project.ladder("test 01 --seed 5 --seeds 2");
     CHECK(result.status == 1);
     CHECK(result.says("FAIL  EXERCISE 1.1"));
     CHECK(result.says("seed 5: --seed 5 --seeds 2 repeats this run"));
@@ -407,7 +399,7 @@ TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
     const Project project;
     write_file(project.chapter(1), replace_once(project.solution(), "l[row] = l_new, m[row] = m_new;",
                                                 "l[row] = l_new, m[row + (1 << 28)] = m_new;"));
-    const Result result = project.ladder("test 01");
+    const CommandResult result = project.ladder("test 01");
     CHECK(result.status == 1);
     CHECK(result.says("out of bounds: 4-byte write"));
     CHECK(result.says("kernel     minimal_flash"));
@@ -420,7 +412,7 @@ TEST_CASE("the results go to a file, and to one that cannot be written not silen
     CHECK(project.ladder("run --no-timing --seed 3 --json " + file).status == 0);
     CHECK(read_file(file).find("\"stage\": \"01-minimal-flash\"") != std::string::npos);
     fs::remove(file);
-    const Result result = project.ladder("run --no-timing --json /proc/nothing/results.json");
+    const CommandResult result = project.ladder("run --no-timing --json /proc/nothing/results.json");
     CHECK(result.status == 1);
     CHECK(result.output == "ladder: /proc/nothing/results.json cannot be written\n");  // before any work
 }

@@ -4,7 +4,6 @@
 foreach(part IN ITEMS chapters cmake common solutions tests tools CMakeLists.txt CMakePresets.json)
   file(COPY ${FROM}/${part} DESTINATION ${TO})
 endforeach()
-file(COPY ${FROM}/docs/example DESTINATION ${TO}/docs)
 # What was fetched, or is given as unpacked sources, is not fetched again.
 file(STRINGS ${BUILD}/CMakeCache.txt given REGEX "^(FETCHCONTENT_SOURCE_DIR_|FLASHLADDER_FETCH:)")
 list(TRANSFORM given PREPEND -D)

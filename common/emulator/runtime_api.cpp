@@ -372,6 +372,17 @@ Allocation* variable_named(const void* symbol) {
     Allocation* variable = DeviceMemory::instance().find_variable(address);
     return variable && variable->begin == address ? variable : nullptr;
 }
+
+/// Whether a copy to or from a variable makes sense. `kind` may be `host`, which is what cudaMemcpyDefault becomes, or
+/// between two places of the device.
+cudaError_t check_symbol_copy(const void* symbol, std::size_t bytes, std::size_t offset, cudaMemcpyKind& kind,
+                              cudaMemcpyKind host) {
+    const Allocation* variable = variable_named(symbol);
+    if (!variable) return cudaErrorInvalidSymbol;
+    if (offset > variable->bytes || bytes > variable->bytes - offset) return cudaErrorInvalidValue;
+    if (kind == cudaMemcpyDefault) kind = host;
+    return kind == host || kind == cudaMemcpyDeviceToDevice ? cudaSuccess : cudaErrorInvalidMemcpyDirection;
+}
 }  // namespace
 
 cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
@@ -389,23 +400,15 @@ cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
 }
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
                                cudaMemcpyKind kind) {
-    const Allocation* variable = variable_named(symbol);
-    if (!variable) return set_error(cudaErrorInvalidSymbol);
-    if (offset > variable->bytes || bytes > variable->bytes - offset) return set_error(cudaErrorInvalidValue);
-    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-        return set_error(cudaErrorInvalidMemcpyDirection);
-    return cudaMemcpy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes,
-                      kind == cudaMemcpyDefault ? cudaMemcpyHostToDevice : kind);
+    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyHostToDevice))
+        return set_error(error);
+    return cudaMemcpy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes, kind);
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset,
                                  cudaMemcpyKind kind) {
-    const Allocation* variable = variable_named(symbol);
-    if (!variable) return set_error(cudaErrorInvalidSymbol);
-    if (offset > variable->bytes || bytes > variable->bytes - offset) return set_error(cudaErrorInvalidValue);
-    if (kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault)
-        return set_error(cudaErrorInvalidMemcpyDirection);
-    return cudaMemcpy(to, static_cast<const char*>(symbol) + offset, bytes,
-                      kind == cudaMemcpyDefault ? cudaMemcpyDeviceToHost : kind);
+    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyDeviceToHost))
+        return set_error(error);
+    return cudaMemcpy(to, static_cast<const char*>(symbol) + offset, bytes, kind);
 }
 
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {

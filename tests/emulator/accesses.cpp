@@ -43,7 +43,6 @@ void check(const std::vector<Program>& programs, const std::string& name) {
     std::size_t unseen_reads = 0, unseen_writes = 0;
     std::string first;  // that is not as it should be
     const auto note = [&](const Program& program, const std::string& what) {
-        if (std::getenv("ALL_ACCESSES")) fmt::print("{} {}: {}\n", name, program.number, what.substr(0, 60));
         if (first.empty()) first = fmt::format("{}.cu, program_{}: {}", name, program.number, what);
     };
     for (const Program& program : programs) {
@@ -68,22 +67,16 @@ void check(const std::vector<Program>& programs, const std::string& name) {
             note(program, fmt::format("{} bytes written, {} counted", bytes, written));
         }
 
-        const std::string bad_read = failure_of(program, in.data(), out.data(), values, 0);
-        if (!bad_read.starts_with("out of bounds: ") || bad_read.find("-byte read at ") == std::string::npos) {
-            ++unseen_reads;
-            note(program, "a value read out of bounds is not reported, but: " + bad_read);
-        } else if (!names_line(program, name + ".cu", bad_read)) {
-            ++unseen_reads;
-            note(program, "wrong line: " + bad_read);
-        }
-        const std::string bad_write = failure_of(program, in.data(), out.data(), 0, -1);
-        if (!bad_write.starts_with("out of bounds: ") || bad_write.find("-byte write at ") == std::string::npos) {
-            ++unseen_writes;
-            note(program, "a value written out of bounds is not reported, but: " + bad_write);
-        } else if (!names_line(program, name + ".cu", bad_write)) {
-            ++unseen_writes;
-            note(program, "wrong line: " + bad_write);
-        }
+        const auto expect_report = [&](int i, int j, const char* access, std::size_t& unseen) {
+            const std::string report = failure_of(program, in.data(), out.data(), i, j);
+            const bool seen = report.starts_with("out of bounds: ") &&
+                              report.find(fmt::format("-byte {} at ", access)) != std::string::npos;
+            if (seen && names_line(program, name + ".cu", report)) return;
+            ++unseen;
+            note(program, fmt::format("a {} out of bounds: {}", access, seen ? "wrong line: " + report : report));
+        };
+        expect_report(values, 0, "read", unseen_reads);
+        expect_report(0, -1, "write", unseen_writes);
     }
     INFO("programs: ", programs.size(), ", generated from seed " ACCESSES_SEED "; first: ", first);
     CHECK(unseen_reads == 0);
