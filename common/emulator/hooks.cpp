@@ -276,7 +276,7 @@ struct TypeDescriptor {
 };
 struct IndexOutOfBounds {
     const char* file;
-    std::uint32_t line, column;  // g++: of the closing bracket; clang: where the expression begins
+    std::uint32_t line, column;  // g++: of a bracket of the index; clang: where the expression begins
     const TypeDescriptor *array, *index;
 };
 
@@ -286,15 +286,15 @@ std::string expression_at(const IndexOutOfBounds& what) {
     const auto is_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("_.:>-", c); };
     std::size_t end = what.column - 1;
     if (end >= line.size()) return "";
-    if (line[end] != ']') {  // clang
+    if (line[end] != '[' && line[end] != ']') {  // clang
         const auto stop = std::find_if_not(line.begin() + static_cast<std::ptrdiff_t>(end), line.end(), is_name);
         return line.substr(end, static_cast<std::size_t>(stop - line.begin()) - end);
     }
-    for (std::size_t open = 1; open > 0 && end > 0;) {  // back to the bracket that opens the first index
+    // Back over the indices before it, bracket by bracket.
+    for (std::size_t open = line[end] == ']'; end > 0 && (open > 0 || line[end - 1] == ']');) {
         --end;
         open += line[end] == ']';
         open -= line[end] == '[';
-        if (open == 0 && end > 0 && line[end - 1] == ']') --end, open = 1;
     }
     std::size_t begin = end;
     while (begin > 0 && is_name(line[begin - 1])) --begin;

@@ -52,6 +52,15 @@ __global__ void read_registers(int i, float* out, int* line) {
     out[0] = m_i[i];
 }
 
+__device__ float product(float a, float b) { return a * b; }
+
+__global__ void add_products(int columns, float* out, int* line) {
+    float S[2][4] = {};
+    *line = __LINE__ + 1;
+    for (int c = 0; c < columns; ++c) S[threadIdx.x][c] += product(out[c], out[0]);
+    out[0] = S[threadIdx.x][1];
+}
+
 __global__ void never_written(float* out, int* line) {
     __shared__ float sums[8];
     if (out[0] > 0) sums[3] = 1;
@@ -70,6 +79,7 @@ Report check_index(void (*kernel)(int, float*, int*), int n, int threads, const 
 TEST_CASE("variables: an index that is too large is told with the array's name, type and index") {
     CHECK(check_index(fill_tile, 31, 32, "fill_tile").words == "index 31 of tile, a float [31][32]");
     CHECK(check_index(fill_column, 32, 31, "fill_column").words == "index 32 of tile, a float [32]");
+    CHECK(check_index(add_products, 4, 1, "add_products").words == "index 4 of S, a float [4]");
     CHECK(check_index(read_registers, 3, 1, "read_registers").words == "index 4 of m_i, a float [4]");
 }
 
