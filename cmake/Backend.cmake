@@ -45,6 +45,7 @@ target_compile_options(quick_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 
 if(FLASHLADDER_BACKEND STREQUAL "gpu")
   set(CMAKE_CUDA_ARCHITECTURES "80-real;89-real;90a-real" CACHE STRING "as CMake's variable of this name")
+  set(FLASHLADDER_TEST_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} CACHE STRING "those of all kernels but the solutions")
   enable_language(CUDA)
   find_package(CUDAToolkit 12.4 REQUIRED)
   if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
@@ -65,28 +66,40 @@ else()
   # With a g++ that is older than the system's, Debian links its older libstdc++, and libfmt needs the newer one that it
   # will find when it runs.
   target_link_options(flashladder_options INTERFACE -Wl,--allow-shlib-undefined)
-  # The hooks in front of every load and store, and where an index is too large; see common/emulator/hooks.cpp. A struct such as float4 must stay whole to
-  # be seen as one access, and loops must not be vectorised, or accesses of several iterations would be merged.
+  # The hooks in front of every load and store, and where an index is too large; see common/emulator/hooks.cpp. A struct
+  # such as float4 must stay whole to be seen as one access, and loops must not be vectorised, or accesses of several
+  # iterations would be merged.
   # On a GPU expf sets no errno, so it may be moved out of loops; and kernels look at floats as float4, which nvcc allows.
   # Nor does nvcc warn of what a host compiler finds suspicious in kernels. -g1: reports need lines and no more. -O1: what
   # -O3 takes three times as long to compile runs no faster, for the hooks take the time.
   # The frame pointer leads from a hook to the caller of the function that it is in.
+  # The compiler must not know memcpy and its kin. g++ puts no hooks in front of what it makes of them, nor of what a loop
+  # does of which it has made one. clang, where a struct is copied and its copy then passed or copied, passes or copies
+  # the original instead: unseen, or once more. Nor may headers call others, as _FORTIFY_SOURCE makes them: Ubuntu's g++
+  # has it on.
   target_compile_options(kernel_options INTERFACE -O1 -g1 -fsanitize=thread -fno-tree-vectorize -fno-math-errno
-    -fno-strict-aliasing -fno-omit-frame-pointer -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
+    -U_FORTIFY_SOURCE -fno-builtin-memcpy -fno-builtin-memmove -fno-builtin-memset -fno-strict-aliasing
+    -fno-omit-frame-pointer -Wno-sign-compare -Wno-unknown-pragmas -Wno-psabi)
   # A large local array is touched page by page, so that it cannot lie beyond the guard page of a thread's stack.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     target_compile_options(kernel_options INTERFACE -fstack-clash-protection)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Of a call, g++ puts no hook in front of the load of a struct that is passed by value, nor of the store of one that
-    # is returned. Where no copy is elided, both are left to a constructor or an assignment, which have hooks. Nor does
-    # it see what memcpy and its kin do, whoever calls them, or what a loop does of which it has made such a call.
-    target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-sra -fsanitize=bounds
-      "SHELL:--param tsan-distinguish-volatile=1" -fno-tree-loop-distribute-patterns
-      -fno-builtin-memcpy -fno-builtin-memmove -fno-builtin-memset)
+    # is returned. Where no copy is elided, both are left to a constructor or an assignment, which have hooks. From -O2 on
+    # it would pass what a reference leads to by value, too, and make one of functions that do the same at other lines.
+    target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-sra -fno-ipa-sra -fno-ipa-icf
+      -fsanitize=bounds "SHELL:--param tsan-distinguish-volatile=1" -fno-tree-loop-distribute-patterns)
   else()
     target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as -fsanitize=array-bounds
-      "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1")
+      "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1"
+      "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
+    # Those hooks are for 1, 2, 4, 8 and 16 bytes. In front of other loads and stores, as of a struct of 7 bytes that is
+    # passed in a register, AddressSanitizer puts calls. -Xclang, for the driver would not have both; it is to leave
+    # variables as they are.
+    target_compile_options(kernel_options INTERFACE "SHELL:-Xclang -fsanitize=kernel-address"
+      "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0" "SHELL:-mllvm -asan-stack=0"
+      "SHELL:-mllvm -asan-globals=0" "SHELL:-mllvm -asan-opt=0")
   endif()
 endif()
 
@@ -137,7 +150,11 @@ function(add_kernels target file)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})
-    architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})
+    if(target MATCHES "^solution-|^gemm$")
+      architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})
+    else()
+      architectures_of(${file} architectures ${FLASHLADDER_TEST_ARCHITECTURES})
+    endif()
     set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}"
       CUDA_COMPILER_LAUNCHER "sh;${CMAKE_SOURCE_DIR}/cmake/keep_output.sh")
     target_compile_options(${target} PRIVATE --resource-usage)

@@ -81,6 +81,30 @@ TEST_CASE("a program that is right") {
     CHECK(folder.check("turn.cu --seed 5 --seeds 3").last_line() == "turn.cu: no race, no bad access by seeds 5 to 7");
 }
 
+TEST_CASE("neighbouring loads that nvcc may make one, or makes one") {
+    const Folder folder;
+    folder.write("sums.cu", R"(__global__ void sums(float* x) {
+    __shared__ float tile[32 * 8];
+    for (int i = 0; i < 8; ++i) tile[32 * i + threadIdx.x] = x[32 * i + threadIdx.x];
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < 8; ++i) sum += tile[8 * threadIdx.x + i];
+    x[threadIdx.x] = sum;
+}
+int main() {
+    float* x;
+    cudaMalloc(&x, 1024);
+    cudaMemset(x, 0, 1024);
+    sums<<<1, 32>>>(x);
+    cudaDeviceSynchronize();
+}
+)");
+    const CommandResult result = folder.check("sums.cu");
+    CHECK_MESSAGE(result.says("  sums.cu:6: 64 wavefronts of loads; 16"), result.output);
+    CHECK(result.says("one LDS.128 of every 4"));
+    CHECK(!result.says("sums.cu:3: 8 wavefronts of"));
+}
+
 TEST_CASE("from any folder, of a folder that cannot be written") {
     const Folder folder;
     folder.write("turn.cu", turn);
@@ -117,6 +141,24 @@ TEST_CASE("out of bounds, a status that is not 0, a signal") {
     const CommandResult aborted = folder.check("turn.cu -- 4");
     CHECK(aborted.status == 1);
     CHECK(aborted.last_line() == "turn.cu: by seed 1: the program was ended by signal 6");
+}
+
+TEST_CASE("more threads than __launch_bounds__ allows") {
+    const Folder folder;
+    folder.write("bounds.cu", R"(#include <cstdio>
+template <int warps>
+__global__ void __launch_bounds__(warps * 32) f() {}
+int main() {
+    f<2><<<1, 64>>>();
+    f<2><<<1, 65>>>();
+    std::printf("%s\n", cudaGetErrorName(cudaGetLastError()));
+}
+)");
+    const CommandResult result = folder.check("bounds.cu");
+    CHECK(result.says("launch refused: 65 threads a block, where __launch_bounds__ allows 64"));
+    CHECK(result.says("bounds.cu:3"));
+    CHECK(result.says("cudaErrorInvalidValue"));
+    CHECK(result.status == 1);
 }
 
 TEST_CASE("several seeds: up to the first that fails") {

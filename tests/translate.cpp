@@ -120,6 +120,14 @@ TEST_CASE("static shared memory stays, but for words that may not stand there") 
     CHECK(translate("extern int x; __shared__ float s[32];") == "extern int x; __shared__ float s[32];");
 }
 
+TEST_CASE("a kernel with launch bounds looks itself") {
+    CHECK(translate("template <int n> __global__ void __launch_bounds__(n * 32, 1) f(float* x = nullptr) { g(); }") ==
+          "template <int n> __global__ void __launch_bounds__(n * 32, 1) f(float* x = nullptr) { "
+          "::emulator::check_launch_bounds(n * 32 , 1 ); g(); }");
+    for (const char* same : {"__global__ void __launch_bounds__(64) f(float*); void g() {}", "#define B __launch_bounds__(64)\n"})
+        CHECK(translate(same) == same);
+}
+
 TEST_CASE("inline PTX keeps its words and loses its operands") {
     CHECK(translate("asm volatile(\"mov %0, 1;\" : \"=r\"(x) : \"r\"(y));").find("inline_ptx  (\"mov %0, 1;\"") ==
           std::string::npos);

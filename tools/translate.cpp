@@ -129,6 +129,8 @@ public:
                 tokens_[i].text = "__attribute__((noinline))";
             else if (tokens_[i].is("cudaLaunchKernel") || tokens_[i].is("cudaLaunchCooperativeKernel"))
                 typed_kernel(i);
+            else if (tokens_[i].is("__launch_bounds__"))
+                launch_bounds(i);
         }
         std::string text;
         for (const Token& token : tokens_) text += token.text;
@@ -388,6 +390,20 @@ private:
         if (!is_cast) return;
         for (std::size_t k = open; k != close; k = next(k)) tokens_[k].text = "";
         tokens_[close].text = "";
+    }
+
+    // ---- __global__ void __launch_bounds__(128) kernel(...) {
+
+    /// The kernel looks itself: nothing else of it carries the number, which may be a template's argument.
+    void launch_bounds(std::size_t i) {
+        const std::size_t open = next(i), close = is(open, "(") ? closing(open) : none;
+        if (close == none) return;
+        std::size_t body = next(close);
+        while (body != none && !is(body, "{") && !is(body, ";")) body = next(is(body, "(") ? closing(body) : body);
+        if (!is(body, "{")) return;
+        std::string bounds;
+        for (std::size_t k = next(open); k != close; k = next(k)) bounds += tokens_[k].text + ' ';
+        tokens_[body].text = fmt::format("{{ ::emulator::check_launch_bounds({});", bounds);
     }
 
     // ---- what else there is to know

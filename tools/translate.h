@@ -16,6 +16,7 @@ using ResolveInclude = std::function<std::optional<std::string>(std::string_view
 ///   kernel<<<grid, block>>>(a)          ::emulator::prepare(FLASHLADDER_KERNEL(kernel), grid, block)(a)
 ///   extern __shared__ float tile[];     auto* tile = ::emulator::dynamic_array<float>();
 ///   asm volatile("..." : ...);          ::emulator::inline_ptx("...");, an error once it is called
+///   void __launch_bounds__(128) kernel() {          the same, and ::emulator::check_launch_bounds(128);
 ///
 /// And a few words that a host compiler would take amiss.
 ///

@@ -13,6 +13,7 @@
 namespace emulator {
 
 bool recording = false;
+bool all_is_late = false;
 
 namespace {
 
@@ -92,11 +93,12 @@ void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block) {
     recorder.launches.push_back(std::move(launch));
 }
 
-std::vector<LaunchActivity> record_activity(std::uint64_t block, const std::function<void()>& run) {
+std::vector<LaunchActivity> record_activity(std::uint64_t block, const std::function<void()>& run, bool late) {
     struct Scope {
-        bool before = std::exchange(recording, true);
-        ~Scope() { recording = before; }
+        bool before = std::exchange(recording, true), late_before = all_is_late;
+        ~Scope() { recording = before, all_is_late = late_before; }
     } scope;
+    all_is_late = late;
     recorder = {};
     recorder.block = block;
     count_work(run);

@@ -41,7 +41,10 @@ struct LaunchActivity {
 };
 
 /// Calls `run` and records what block `block` (x fastest) does in each kernel that it launches. Work is counted
-/// meanwhile, which is slower than running them.
-std::vector<LaunchActivity> record_activity(std::uint64_t block, const std::function<void()>& run);
+/// meanwhile, which is slower than running them. `late`: what goes on without a thread is done when nothing else can go
+/// on, not when the seed has it: as late as the kernel's waits allow.
+std::vector<LaunchActivity> record_activity(std::uint64_t block, const std::function<void()>& run, bool late = false);
+
+extern bool all_is_late;  // while it records so
 
 }  // namespace emulator

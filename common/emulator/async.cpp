@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "activity.h"
 #include "cuda_runtime.h"
 #include "machine.h"
 
@@ -11,6 +12,7 @@ namespace emulator {
 namespace {
 
 constexpr std::uint64_t soon = 256, late = 1 << 14;  // in steps of the block's scheduler
+constexpr std::uint64_t latest = 1 << 20;            // in case that somebody asks again and again instead of waiting
 
 /// Heaps have the greatest on top.
 bool later(const AsyncOperation& a, const AsyncOperation& b) { return a.due > b.due; }
@@ -31,6 +33,7 @@ void AsyncQueue::add(AsyncOperation operation) {
     operation.due = time_ + (percent < percent_at_once_                   ? 1
                              : percent < percent_at_once_ + percent_late_ ? late + draw(late)
                                                                           : 1 + draw(soon));
+    if (all_is_late) operation.due = time_ + latest;
     heap_.push_back(std::move(operation));
     std::push_heap(heap_.begin(), heap_.end(), later);
 }

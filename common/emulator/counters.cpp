@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "cuda_runtime.h"
 #include "machine.h"
 #include "report.h"
+#include "symbols.h"
 #include "trace.h"
 
 // The linker makes them around the counters of all kernels; without any there are none.
@@ -32,23 +34,35 @@ struct Site {
     Place place;
     std::size_t bytes;  // of a lane
     Access kind;
-    bool shared;
+    bool shared, is_volatile;
+    std::size_t misplaced;  // bytes: what this is too high for an array to begin at a multiple of 16
     GlobalWork global;
     SharedWork shared_work;
 };
 
+/// A GPU's compiler lays arrays in static shared memory so that accesses to them can be merged; here they have the
+/// alignment of their elements. What an instruction accesses first stands for all that it does.
+std::size_t misplaced(std::uintptr_t address) {
+    const SharedWindow& window = current->block->static_shared;
+    if (!window.covers(address)) return 0;
+    const Symbol* variable = find_symbol_before(Symbols::instance().thread_locals, address - window.begin);
+    return variable ? (window.begin + variable->begin) % 16 : 0;
+}
+
 /// Sites by their key, in a table with open addressing: asked once for each access of each lane.
 class Sites {
 public:
-    std::uint32_t number(const Place& place, std::size_t bytes, Access kind, bool shared) {
+    std::uint32_t number(const Place& place, std::uintptr_t address, std::size_t bytes, Access kind, bool shared,
+                         bool is_volatile) {
         const std::uint64_t id =
             place.pc ? reinterpret_cast<std::uintptr_t>(place.pc)
                      : reinterpret_cast<std::uintptr_t>(place.line.file_name()) << 12 ^ place.line.line();
-        const std::uint64_t key =
-            id << 9 | std::uint64_t(bytes) << 4 | std::uint64_t(kind) << 1 | std::uint64_t(shared);
+        const std::uint64_t key = id << 10 | std::uint64_t(is_volatile) << 9 | std::uint64_t(bytes) << 4 |
+                                  std::uint64_t(kind) << 1 | std::uint64_t(shared);
         for (std::size_t i = hash(key);; i = (i + 1) & (table_.size() - 1)) {
             if (table_[i].key == key) return table_[i].site;
-            if (table_[i].key == 0) return add(key, {place, bytes, kind, shared, {}, {}});
+            if (table_[i].key == 0)
+                return add(key, {place, bytes, kind, shared, is_volatile, misplaced(address), {}, {}});
         }
     }
     Site& operator[](std::uint32_t number) { return sites_[number]; }
@@ -94,7 +108,12 @@ struct LaunchTrace {
     std::unordered_map<const void*, Exponentials> exponentials;
     std::map<std::pair<const char*, unsigned>, Work> lines;  // what whole warps and blocks do, by file and line
     std::map<std::uintptr_t, std::array<GlobalWork, access_kinds>> allocations;  // by their first byte
-    std::uint64_t most_bytes_in_flight = 0;
+    std::uint64_t most_bytes_in_flight = 0, most_groups_left = 0;
+    struct Savings {
+        std::array<std::int64_t, merged_widths.size()> wavefronts{};  // of each level for itself
+        std::size_t levels = 0;
+    };
+    std::unordered_map<std::uint64_t, Savings> savings;  // by the first and the last of the sites that become one
 };
 LaunchTrace trace;
 CountedWork counted;
@@ -107,17 +126,35 @@ void add_to_allocation(std::uintptr_t address, Access kind, const GlobalWork& wo
 
 Work& line_of(const Place& where) { return trace.lines[{where.line.file_name(), where.line.line()}]; }
 
-void add_to_site(std::uint32_t number, const WarpAccess& access) {
+void note_saving(const Merging::Saving& saving, std::uint32_t last_site) {
+    LaunchTrace::Savings& savings = trace.savings[std::uint64_t(saving.first_site) << 32 | last_site];
+    savings.wavefronts[saving.level] += saving.wavefronts;
+    savings.levels = std::max(savings.levels, saving.level + 1);
+}
+
+void add_to_site(Warp& warp, std::uint32_t number, const WarpAccess& access, bool in_order) {
     Site& site = trace.sites[number];
     const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * site.bytes;
     if (site.shared) {
-        const Wavefronts w = shared_wavefronts(access, site.bytes, site.kind);
+        const Pattern pattern = pattern_of(access);
+        const Wavefronts w = known_wavefronts(access, pattern, site.bytes, site.kind);
         site.shared_work += {1, requested, w.needed + w.extra, w.extra};
+        if (in_order && site.kind <= Access::write && !site.is_volatile)
+            warp.merging.add(access, pattern, site.bytes, site.kind, site.misplaced, w.needed + w.extra, number,
+                             [number](const Merging::Saving& saving) { note_saving(saving, number); });
+        else
+            warp.merging.forbid();
     } else {
         const GlobalWork work{1, requested, distinct_bytes(access, site.bytes), sectors(access, site.bytes)};
         site.global += work;
         add_to_allocation(access.address[static_cast<std::size_t>(std::countr_zero(access.lanes))], site.kind, work);
     }
+}
+
+auto adding_for(Warp& warp) {
+    return [&warp](std::uint32_t site, const WarpAccess& access, bool in_order) {
+        add_to_site(warp, site, access, in_order);
+    };
 }
 
 Work work_of(const Site& site) {
@@ -127,9 +164,33 @@ Work work_of(const Site& site) {
     return work;
 }
 
+/// Once the lines of all sites have been asked for: then their names are known.
+std::vector<MergeableWork> mergeable_work() {
+    using Lines = std::pair<std::string, std::string>;
+    std::map<std::tuple<Lines, Access, std::size_t>, MergeableWork> by_lines;
+    for (const auto& [sites, savings] : trace.savings) {
+        const Site& first = trace.sites[static_cast<std::uint32_t>(sites >> 32)];
+        const Site& last = trace.sites[static_cast<std::uint32_t>(sites)];
+        const Lines lines = {to_string(first.place), to_string(last.place)};
+        MergeableWork& work = by_lines[{lines, first.kind, first.bytes}];
+        work.first_line = lines.first;
+        work.last_line = lines.second;
+        work.kind = first.kind;
+        work.bytes = first.bytes;
+        work.widest = std::max(work.widest, merged_widths[savings.levels - 1]);
+        std::int64_t saved = 0;
+        for (std::size_t level = 0; level < merged_widths.size(); ++level)
+            work.saved[level] += saved += savings.wavefronts[level];
+    }
+    std::vector<MergeableWork> all;
+    for (auto& [lines, work] : by_lines) all.push_back(std::move(work));
+    return all;
+}
+
 }  // namespace
 
-void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where) {
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where,
+                  bool is_volatile) {
     Thread& thread = *current;
     if (thread.in_atomic) {
         if (kind == Access::write) {  // its second half
@@ -140,13 +201,13 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
     }
     if (recording && !shared && kind != Access::cp_async)
         note(kind == Access::read ? Doing::load : Doing::store, where);
-    const std::uint32_t number = trace.sites.number(where, bytes, kind, shared);
+    const std::uint32_t number = trace.sites.number(where, address, bytes, kind, shared, is_volatile);
     Warp& warp = thread.block->warps[thread.warp()];
     warp.trace.add(thread.lane(), number, address);
     // Between barriers a lane may run far ahead of its warp. Now and then the others may come nearer.
     constexpr std::size_t far = 256;
     if (warp.trace.length(thread.lane()) % far != 0 || kind == Access::atomic) return;
-    warp.trace.take_common(warp.live, add_to_site);
+    warp.trace.take_common(warp.live, adding_for(warp));
     step_aside();
 }
 
@@ -188,14 +249,20 @@ void trace_departure(Block& block, std::size_t bytes) {
 
 void trace_arrival(Block& block, std::size_t bytes) { block.bytes_in_flight -= bytes; }
 
-void trace_convergence(Warp& warp) { warp.trace.take_all(add_to_site); }
+void trace_groups_left(std::uint64_t groups) { trace.most_groups_left = std::max(trace.most_groups_left, groups); }
+
+void trace_convergence(Warp& warp, bool orders_memory) {
+    warp.trace.take_all(adding_for(warp));
+    if (orders_memory) warp.merging.forbid();
+}
 
 void begin_launch_trace() {
     trace.sites.clear();
     trace.exponentials.clear();
     trace.lines.clear();
     trace.allocations.clear();
-    trace.most_bytes_in_flight = 0;
+    trace.most_bytes_in_flight = trace.most_groups_left = 0;
+    trace.savings.clear();
     DeviceMemory::instance().forget_marks();
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site) site->count = 0;
 }
@@ -211,6 +278,7 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
     launch.distinct_written_bytes = memory.marked_bytes(DeviceMemory::written_mark);
 
     launch.most_bytes_in_flight = trace.most_bytes_in_flight;
+    launch.most_groups_left = trace.most_groups_left;
 
     std::map<std::string, Work> lines;
     for (const auto& [line, work] : trace.lines) lines[to_string(line.first, line.second)] += work;
@@ -235,6 +303,7 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
     }
     for (const auto& [begin, work] : trace.allocations)
         launch.allocations.push_back({reinterpret_cast<const void*>(begin), work});
+    launch.mergeable = mergeable_work();
     counted.launches.push_back(std::move(launch));
 }
 
@@ -348,7 +417,17 @@ nlohmann::json to_json(const CountedWork& work, bool with_lines) {
                                     {"distinct_written_bytes", launch.distinct_written_bytes},
                                     {"most_bytes_in_flight", launch.most_bytes_in_flight},
                                     {"work", to_json(launch.total)}});
-        if (with_lines) json["launches"].back()["lines"] = std::move(lines);
+        if (!with_lines) continue;
+        json["launches"].back()["lines"] = std::move(lines);
+        nlohmann::json mergeable = nlohmann::json::array();
+        for (const MergeableWork& work : launch.mergeable)
+            mergeable.push_back({{"first_line", work.first_line},
+                                 {"last_line", work.last_line},
+                                 {"access", work.kind == Access::read ? "read" : "write"},
+                                 {"bytes", work.bytes},
+                                 {"widest", work.widest},
+                                 {"saved", work.saved}});
+        json["launches"].back()["mergeable"] = std::move(mergeable);
     }
     return json;
 }

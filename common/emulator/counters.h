@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "merging.h"
 #include "vector_types.h"
 #include "warp_access.h"
 
@@ -63,6 +64,17 @@ struct LineWork {
     Work work;
 };
 
+/// Accesses of threads to neighbouring addresses of shared memory, between which nothing stands that forbids nvcc to
+/// make one of them; of a loop all are by one line. The work of the lines is that of the accesses as they are written.
+struct MergeableWork {
+    std::string first_line, last_line;
+    Access kind;            // read or write
+    std::size_t bytes = 0;  // of a lane's access, as it is written
+    // Wavefronts fewer, by level of merged_widths, with accesses of up to that width; and the widest there can be.
+    std::array<std::int64_t, merged_widths.size()> saved{};
+    std::size_t widest = 0;
+};
+
 /// What a launch did to one allocation of device memory.
 struct AllocationWork {
     const void* begin = nullptr;
@@ -78,8 +90,10 @@ struct LaunchWork {
     std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
     std::uint64_t most_bytes_in_flight =
         0;                        // to a block's shared memory at a time, by copies that threads do not wait for
+    std::uint64_t most_groups_left = 0;  // of a thread's cp.async, under way behind a wait: as many as it lets be
     std::vector<LineWork> lines;  // by their name
     std::vector<AllocationWork> allocations;  // by address
+    std::vector<MergeableWork> mergeable;     // by their lines
 };
 
 struct CountedWork {

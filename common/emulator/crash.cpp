@@ -94,8 +94,9 @@ Place thrown_at() {
 }  // namespace emulator
 
 /// Every throw comes here first, that of the standard library too: later, the stack below the handler is gone.
-/// Compilers do not agree on the types of the function with this name.
-extern "C" [[noreturn]] void note_throw(void* exception, void* type, void (*destructor)(void*)) __asm__("__cxa_throw");
+/// Compilers do not agree on the types of the function with this name. Weak: a static standard library keeps its own.
+extern "C" [[noreturn, gnu::weak]] void note_throw(void* exception, void* type,
+                                                   void (*destructor)(void*)) __asm__("__cxa_throw");
 void note_throw(void* exception, void* type, void (*destructor)(void*)) {
     if (emulator::current) {
         const emulator::Reporting reporting;

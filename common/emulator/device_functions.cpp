@@ -110,6 +110,14 @@ void trap(const Where& where) {
     fail(cudaErrorLaunchFailure, where, [] { return "trap: a thread has called __trap()"; });
 }
 
+void check_launch_bounds(unsigned threads, unsigned, unsigned, const Where& where) {
+    if (current->block->threads.size() <= threads) return;
+    fail(cudaErrorInvalidValue, where, [&] {
+        return fmt::format("launch refused: {} threads a block, where __launch_bounds__ allows {}",
+                           current->block->threads.size(), threads);
+    });
+}
+
 void sleep(const Where& where) { yield(where); }
 
 long long clock(const Where& where) {

@@ -56,6 +56,8 @@ unsigned coalesced_lanes(const Where& where);
 /// How many blocks have come to a grid's barrier since the launch, which must be a cooperative one.
 unsigned* grid_barrier(const Where& where);
 [[noreturn]] void trap(const Where& where);
+void check_launch_bounds(unsigned threads, unsigned blocks = 0, unsigned cluster_blocks = 0,
+                         const Where& where = Where::current());
 /// What an atomic says of the order of the other accesses.
 enum class Order { relaxed, acquire, release, acquire_release };
 void atomic_access(const void* address, std::size_t bytes, Order order, const Where& where);

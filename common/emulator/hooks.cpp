@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <cstdint>
 #include <cstdio>
@@ -25,7 +26,8 @@ DeviceMemory& device = DeviceMemory::instance();  // here: a variable of a funct
 bool is_library_function(std::string_view name) {
     for (const std::string_view begin : {"_ZNSt", "_ZNKSt", "_ZSt", "_ZN8emulator", "__tsan_atomic"})
         if (name.starts_with(begin)) return true;
-    if (!name.ends_with('_')) return false;  // C1ERKS_ or C2EOS1_, a constructor from the same class; aSERKS0_, operator=
+    if (!name.ends_with('_'))
+        return false;  // C1ERKS_ or C2EOS1_, a constructor from the same class; aSERKS0_, operator=
     name.remove_suffix(1);
     while (!name.empty() && name.back() != 'S' && (std::isdigit(name.back()) || std::isupper(name.back())))
         name.remove_suffix(1);
@@ -34,28 +36,32 @@ bool is_library_function(std::string_view name) {
     return false;
 }
 
-/// True for a return address in a function that a report should not name, for a kernel did not write it: a copy
-/// constructor or an assignment, as the compiler makes them, or one of the standard library's or the emulator's.
-bool is_in_library(const void* pc) {
-    struct Known {
-        const void* pc = nullptr;
-        bool in_library = false;
-    };
-    static std::array<Known, 4096> known;
+/// A return address that was seen lately, and whether its function is one that a report should not name, for a kernel
+/// did not write it: a copy constructor or an assignment, as the compiler makes them, or one of the standard library's
+/// or the emulator's.
+struct KnownCall {
+    const void* pc;
+    bool in_library;
+};
+constinit std::array<KnownCall, 4096> known_calls = {};
+
+[[gnu::always_inline]] inline KnownCall& known_call(const void* pc) {
     const auto address = reinterpret_cast<std::uintptr_t>(pc);
-    Known& entry = known[(address >> 2 ^ address >> 14) % known.size()];
-    if (entry.pc == pc) [[likely]]
-        return entry.in_library;
-    const Reporting reporting;
-    const Symbol* function = find_symbol(Symbols::instance().functions, address - 1);
-    entry = {pc, function && is_library_function(function->name)};
-    return entry.in_library;
+    return known_calls[(address >> 2 ^ address >> 14) % known_calls.size()];
 }
 
-/// Where the kernel is, whose function or a library's function that it has called has the return address `pc`.
-[[gnu::noinline]] Place place_of(const void* pc) {
-    if (!is_in_library(pc)) [[likely]]
-        return Place(pc);
+bool is_in_library(const void* pc) {
+    KnownCall& known = known_call(pc);
+    if (known.pc == pc) return known.in_library;
+    const Reporting reporting;
+    const Symbol* function = find_symbol(Symbols::instance().functions, reinterpret_cast<std::uintptr_t>(pc) - 1);
+    known = {pc, function && is_library_function(function->name)};
+    return known.in_library;
+}
+
+/// The kernel's return address, whose function or a library's function that it has called has the return address `pc`.
+[[gnu::noinline]] const void* find_kernel_pc(const void* pc) {
+    if (!is_in_library(pc)) return pc;
     struct Frame {
         const Frame* caller;
         const void* pc;  // where the caller goes on
@@ -71,10 +77,15 @@ bool is_in_library(const void* pc) {
     bool found = false;
     for (int i = 0; i < between + deep && is_frame(frame); ++i, frame = frame->caller) {
         found |= frame->pc == pc;
-        if (found && !is_in_library(frame->pc)) return Place(frame->pc);
+        if (found && !is_in_library(frame->pc)) return frame->pc;
         if (!found && i == between) break;
     }
-    return Place(pc);
+    return pc;
+}
+/// The same, as nearly every access asks for it.
+[[gnu::always_inline]] inline Place place_of(const void* pc) {
+    const KnownCall& known = known_call(pc);
+    return Place(known.pc == pc && !known.in_library ? pc : find_kernel_pc(pc));
 }
 
 template <class Words>
@@ -121,8 +132,7 @@ template <class Words>
     const SharedWindow& window = current->block->dynamic_shared;
     // The pages around the window belong to shared memory too: a run over its end lands there.
     constexpr std::uintptr_t near = 256 * 1024;
-    if (address - window.begin + near < near + 2 * near)
-        refuse_shared(window, address, n, access, pc);
+    if (address - window.begin + near < near + 2 * near) refuse_shared(window, address, n, access, pc);
     refuse(cudaErrorIllegalAddress, address < 4096 ? "null pointer" : "out of bounds", address, n, access, pc,
            [] { return "neither device nor shared memory; a pointer into the host's memory, or a wild one"; });
 }
@@ -168,7 +178,7 @@ template <std::size_t n, Access access, bool is_volatile>
     if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, place_of(pc));
     if (watching && !is_volatile && !current->in_atomic)
         watch_shared(window, address, n, {access == Access::write}, place_of(pc));
-    if (counting) trace_access(address, n, access, true, place_of(pc));
+    if (counting) trace_access(address, n, access, true, place_of(pc), is_volatile);
 }
 
 template <std::size_t n, Access access, bool is_volatile>
@@ -187,9 +197,10 @@ template <std::size_t n, Access access, bool is_volatile>
     if (!variable) return false;
     if (!variable->has_address && is_passed_by_host(*variable))
         refuse(cudaErrorIllegalAddress, "out of bounds", address, n, access, pc, [&] {
-            return fmt::format("the host's variable {}, whose address the launch has passed; cudaGetSymbolAddress() gives "
-                               "that of a __device__ variable",
-                               variable->name);
+            return fmt::format(
+                "the host's variable {}, whose address the launch has passed; cudaGetSymbolAddress() gives "
+                "that of a __device__ variable",
+                variable->name);
         });
     check_device<n, access>(address, pc);
     if (!variable->constant) {
@@ -255,18 +266,29 @@ void check_pieces(const void* pointer, std::size_t n, Access access, const void*
     }
 }
 
+[[gnu::cold]] void watch_volatile_access(const void* p, std::size_t n, bool writes, const void* pc) {
+    const Place where = place_of(pc);
+    watch_strong(p, n, writes, Order::relaxed, where);
+    watch_volatile(p, writes, where);
+}
+
+/// An access of which AddressSanitizer has told. ThreadSanitizer tells of those of 1, 2, 4, 8 and 16 bytes.
+void check_other_sizes(const void* p, std::size_t n, Access access, const void* pc) {
+    if (n > 16 || !std::has_single_bit(n)) check_pieces(p, n, access, pc);
+}
+
 /// Before a volatile read: the loop around it may wait for another thread.
 void let_others_run(const void* p, std::size_t n, const void* pc) {
     if (!current) return;
     yield(place_of(pc));
-    if (watching) watch_strong(p, n, false, Order::relaxed, place_of(pc));
+    if (watching) watch_volatile_access(p, n, false, pc);
 }
 
 /// Before a volatile write: the value may have been computed from one that others change.
 void let_others_interfere(const void* p, std::size_t n, const void* pc) {
     if (!current) return;
     step_aside();
-    if (watching) watch_strong(p, n, true, Order::relaxed, place_of(pc));
+    if (watching) watch_volatile_access(p, n, true, pc);
 }
 
 // What the compiler says of an index that is too large: the layout is that of its sanitizers' run-time library.
@@ -320,12 +342,12 @@ std::string expression_at(const IndexOutOfBounds& what) {
 }  // namespace
 }  // namespace emulator
 
+using emulator::Access, emulator::check, emulator::check_other_sizes, emulator::check_pieces,
+    emulator::let_others_interfere, emulator::let_others_run;
 using emulator::IndexOutOfBounds, emulator::refuse_index;
-using emulator::Access, emulator::check, emulator::check_pieces, emulator::let_others_interfere,
-    emulator::let_others_run;
 
-// g++ calls a hook for an aligned access, an "unaligned" one where it cannot promise that, and a range for other sizes;
-// clang also turns copies of structs into the last three.
+// The compiler calls a hook for an aligned access, and an "unaligned" one where it cannot promise that; for other sizes
+// g++ calls a range, and clang what AddressSanitizer calls.
 #define PC __builtin_return_address(0)
 #define HOOKS(n)                                                                       \
     void __tsan_read##n(void* p) { check<n, Access::read>(p, PC); }                    \
@@ -357,26 +379,39 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void* p, std::size_t n) { check_pieces(p, n, Access::read, PC); }
 void __tsan_write_range(void* p, std::size_t n) { check_pieces(p, n, Access::write, PC); }
-// clang calls the first three by themselves, g++ by device_functions.h.
-#define MEMORY_FUNCTIONS(prefix)                                           \
-    void* prefix##memcpy(void* to, const void* from, std::size_t n) {      \
-        check_pieces(from, n, Access::read, PC);                           \
-        check_pieces(to, n, Access::write, PC);                            \
-        return std::memcpy(to, from, n);                                   \
-    }                                                                      \
-    void* prefix##memmove(void* to, const void* from, std::size_t n) {     \
-        check_pieces(from, n, Access::read, PC);                           \
-        check_pieces(to, n, Access::write, PC);                            \
-        return std::memmove(to, from, n);                                  \
-    }                                                                      \
-    void* prefix##memset(void* p, int value, std::size_t n) {              \
-        check_pieces(p, n, Access::write, PC);                             \
-        return std::memset(p, value, n);                                   \
+// The first three are for copies of structs by clang, the others what memory_functions.h makes of calls.
+#define MEMORY_FUNCTIONS(prefix)                                       \
+    void* prefix##memcpy(void* to, const void* from, std::size_t n) {  \
+        check_pieces(from, n, Access::read, PC);                       \
+        check_pieces(to, n, Access::write, PC);                        \
+        return std::memcpy(to, from, n);                               \
+    }                                                                  \
+    void* prefix##memmove(void* to, const void* from, std::size_t n) { \
+        check_pieces(from, n, Access::read, PC);                       \
+        check_pieces(to, n, Access::write, PC);                        \
+        return std::memmove(to, from, n);                              \
+    }                                                                  \
+    void* prefix##memset(void* p, int value, std::size_t n) {          \
+        check_pieces(p, n, Access::write, PC);                         \
+        return std::memset(p, value, n);                               \
     }
 MEMORY_FUNCTIONS(__tsan_)
 MEMORY_FUNCTIONS(emulator_)
 // What -fsanitize=bounds calls where an index is too large for its array.
 void __ubsan_handle_out_of_bounds(IndexOutOfBounds* what, std::uintptr_t index) { refuse_index(*what, index, PC); }
+
+// clang calls these for every access, beside the hooks above; N is said of one that is not aligned, too.
+#define HAS_ITS_HOOK(n)           \
+    void __asan_load##n(void*) {} \
+    void __asan_store##n(void*) {}
+HAS_ITS_HOOK(1)
+HAS_ITS_HOOK(2)
+HAS_ITS_HOOK(4)
+HAS_ITS_HOOK(8)
+HAS_ITS_HOOK(16)
+void __asan_loadN(void* p, std::size_t n) { check_other_sizes(p, n, Access::read, PC); }
+void __asan_storeN(void* p, std::size_t n) { check_other_sizes(p, n, Access::write, PC); }
+void __asan_handle_no_return() {}
 
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

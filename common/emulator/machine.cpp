@@ -268,12 +268,15 @@ void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
 /// Which lane a wgmma acts for is not said: what any of them knows is taken to be known to it.
 bool orders_memory(std::string_view name) { return name == "__syncwarp" || name.starts_with("wgmma"); }
 
+/// Shuffles and votes, which nvcc moves loads past. What common/ptx has is volatile.
+bool only_hands_over(std::string_view name) { return name.starts_with("__") && name.ends_with("_sync"); }
+
 /// Hands every lane what all have brought, once the last one that must take part is there.
 void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     Warp& warp = block.warps[warp_index];
     const Rendezvous& rendezvous = warp.pending[i];
     if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
-    if (counting && rendezvous.arrived == warp.live) trace_convergence(warp);
+    if (counting && rendezvous.arrived == warp.live) trace_convergence(warp, !only_hands_over(rendezvous.name));
     const Rendezvous done = rendezvous;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
@@ -302,7 +305,7 @@ void complete_barrier_if_all_arrived(Block& block) {
     running->idle_yields = 0;
     if (counting) {
         trace_barrier(barrier.where);
-        for (Warp& warp : block.warps) trace_convergence(warp);
+        for (Warp& warp : block.warps) trace_convergence(warp, true);
     }
     if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size(), true);
     for (Thread* thread : barrier.arrived) wake(*thread);
@@ -417,6 +420,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     if (watching) {
         block_.dynamic_shared.cells = workspace_.dynamic_shadow.cells(shared_window_bytes);
         block_.static_shared.cells = workspace_.static_shadow.cells(block_.static_shared.bytes);
+        block_.volatiles = {};
     }
     block_.async.begin();
     block_.named_barriers = {};
@@ -510,11 +514,12 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
     check_finished(thread);
     thread.exited = true;
     --block.live;
+    if (watching && block.live == 0) check_warp_synchronous(block);
     if (thread.cluster_phase > block.cluster->phase) --block.cluster->arrived;  // nor is it expected there any more
     running->idle_yields = 0;
     Warp& warp = block.warps[thread.warp()];
     warp.live &= ~(Lanes(1) << thread.lane());
-    if (counting && warp.live == 0) trace_convergence(warp);
+    if (counting && warp.live == 0) trace_convergence(warp, true);
     for (std::size_t i = warp.pending.size(); i-- > 0;) complete_if_all_arrived(block, thread.warp(), i);
     complete_barrier_if_all_arrived(block);
     block.cluster->check_barrier();

@@ -19,11 +19,13 @@
 #include "cluster.h"
 #include "emulator.h"
 #include "memory.h"
+#include "merging.h"
 #include "races.h"
 #include "report.h"
 #include "trace.h"
 #include "vector_types.h"
 #include "warp_access.h"
+#include "warp_synchronous.h"
 #include "warpgroup_mma.h"
 
 namespace emulator {
@@ -83,6 +85,7 @@ struct Warp {
     std::vector<Rendezvous> pending;
     std::array<Exchange, warp_size> received;  // by lane: the last one it took part in
     WarpTrace trace;
+    Merging merging;
 };
 
 /// `__syncthreads`: who has arrived.
@@ -120,6 +123,7 @@ struct Block {
     unsigned live = 0;
     BlockBarrier barrier;
     SharedWindow dynamic_shared, static_shared;
+    VolatileAccesses volatiles;
 
     AsyncQueue async;
     std::uint64_t bytes_in_flight = 0;  // while work is counted

@@ -1,8 +1,6 @@
-// Comes first in every file of kernels. g++ puts no hooks in front of what it makes of these functions, so kernels, and
-// the standard library within them, call the emulator's, which check what they read and write. clang calls hooks.
+// Comes first in every file of kernels. The compiler puts no hooks in front of what these functions do, so kernels, and
+// the standard library within them, call the emulator's, which check what they read and write.
 #pragma once
-
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 
 #include <stddef.h>
 
@@ -14,5 +12,3 @@ void* memset(void* to, int value, size_t n) noexcept __asm__("emulator_memset");
 #define __builtin_memcpy memcpy
 #define __builtin_memmove memmove
 #define __builtin_memset memset
-
-#endif

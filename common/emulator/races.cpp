@@ -55,24 +55,6 @@ const Site* find_site(const Event& event) { return event.site < first_pc ? &site
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
 
-/// "write by thread (3, 0, 0) at file:line", or "read by tma_store, issued at file:line".
-std::string describe(const Event& event) {
-    const Site* site = find_site(event);
-    const std::string line =
-        to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
-    const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
-                                         event.writes && event.reads ? "read and write"
-                                         : event.writes              ? "write"
-                                                                     : "read");
-    if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
-    const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
-    const uint3 thread = current->block->threads[event.slot % threads].index;
-    const uint3 block = block_at(event.team - oldest_team, event.slot / threads);
-    return fmt::format("{} by thread ({}, {}, {}) of block ({}, {}, {}) at {}{}", what, thread.x, thread.y, thread.z,
-                       block.x, block.y, block.z, line,
-                       site && site->instruction ? fmt::format(" ({})", site->instruction) : "");
-}
-
 bool is(const Site* site, std::string_view part) {
     return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
@@ -105,7 +87,7 @@ std::string what_is_missing(const Event& first, const Event& second) {
     return "__syncthreads(), a named barrier or an mbarrier";
 }
 
-[[gnu::cold, noreturn]] void report(const Event& first, const Event& second, std::uintptr_t address, const Place& where,
+[[gnu::cold, noreturn]] void report(Event first, Event second, std::uintptr_t address, const Place& where,
                                     DescribePlace place, const void* context) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
@@ -141,8 +123,8 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
 }
 
 /// True if what comes later decides whether `second`, which happens now, races with `first`; then that is remembered.
-[[gnu::cold, gnu::noinline]] bool decides_later(Event& first, const Event& second, std::uintptr_t address,
-                                                const Place& where, DescribePlace place, const void* context) {
+[[gnu::cold, gnu::noinline]] bool decides_later(Event& first, Event second, std::uintptr_t address, const Place& where,
+                                                DescribePlace place, const void* context) {
     if (acting) return false;
     if (may_store_the_same(first, second)) {
         first.shared = 1;
@@ -176,10 +158,10 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
 }
 
 /// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any,
-/// or null. Calls decides_later(event) first. `confirms`: it is an atomicCAS with what its thread has loaded. Events of
-/// teams before `oldest` are over.
+/// or null. Calls decides_later(event, now) first. `confirms`: it is an atomicCAS with what its thread has loaded.
+/// Events of teams before `oldest` are over.
 template <class Decide>
-[[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event& now, bool in_order, const Clock& clock,
+[[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event now, bool in_order, const Clock& clock,
                                                  std::uint32_t oldest, bool confirms, Decide decides_later) {
     Event* place = nullptr;
     Event* own_write = nullptr;
@@ -189,16 +171,19 @@ template <class Decide>
             if (!place) place = &event;
             continue;
         }
-        const bool covers = (now.mask & ~event.mask) == 0;
         const bool own = event.slot == now.slot && event.team == now.team;
-        const bool own_now = own && covers && event.time == now.time && event.strong == now.strong;
-        if (own_now && (event.writes == now.writes || event.reads) && !event.shared) return nullptr;
-        if (own_now && event.writes > now.writes) own_write = &event;
+        if (own) {
+            const bool covers = (now.mask & ~event.mask) == 0;
+            if (covers && event.time == now.time && event.strong == now.strong) {
+                if ((event.writes == now.writes || event.reads) && !event.shared) return nullptr;
+                if (event.writes > now.writes) own_write = &event;
+            }
+        }
         if (!(own && in_order)) {
             if (!(event.writes | now.writes)) continue;  // in whatever order
             if (!clock.knows(event.team, event.slot, event.time)) {
                 if (!(event.mask & now.mask) || event.strong & now.strong) continue;
-                if (!decides_later(event)) return &event;
+                if (!decides_later(event, now)) return &event;
                 continue;
             }
         }
@@ -216,8 +201,9 @@ template <class Decide>
         chance = chance * 6364136223846793005u + 1442695040888963407u;
         place = &cell.events[1 + (chance >> 33) % 3];
     }
-    *place = now;
-    place->reads = reads;
+    Event remembered = now;
+    remembered.reads = reads;
+    *place = remembered;
     return nullptr;
 }
 
@@ -231,21 +217,23 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
         confirm(address, n);
     const bool confirms = !acting && current->order.compared;
     const Actor& self = actor();
-    Event now;
-    now.team = self.team;
-    now.slot = self.slot;
-    now.time = self.time;
-    now.writes = kind.writes;
-    now.strong = kind.strong;
-    now.site = site_of(where, instruction);
+    Event access;
+    access.team = self.team;
+    access.slot = self.slot;
+    access.time = self.time;
+    access.writes = kind.writes;
+    access.strong = kind.strong;
+    access.site = site_of(where, instruction);
     const bool in_order = !acting;  // what a thread does itself
     const std::uintptr_t end = address + n;
     for (std::uintptr_t at = address / word * word; at < end; at += word) {
         const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
+        Event now = access;  // in registers, of which no one has the address
         now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
-        const Event* other =
-            touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
-                  [&](Event& event) { return decides_later(event, now, at, where, describe_place, context); });
+        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
+                                   [&](Event& first, Event second) {
+                                       return decides_later(first, second, at, where, describe_place, context);
+                                   });
         if (other) [[unlikely]]
             report(*other, now, at, where, describe_place, context);
     }
@@ -258,6 +246,23 @@ std::string place_in_window(const void* context, std::uintptr_t address) {
 std::string place_on_device(const void*, std::uintptr_t address) { return DeviceMemory::instance().describe(address); }
 
 }  // namespace
+
+std::string describe(const Event& event) {
+    const Site* site = find_site(event);
+    const std::string line =
+        to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
+    const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
+                                         event.writes && event.reads ? "read and write"
+                                         : event.writes              ? "write"
+                                                                     : "read");
+    if (!is_thread(event.slot)) return fmt::format("{} by {}, issued at {}", what, site->instruction, line);
+    const auto threads = static_cast<std::uint32_t>(current->block->threads.size());
+    const uint3 thread = current->block->threads[event.slot % threads].index;
+    const uint3 block = block_at(event.team - oldest_team, event.slot / threads);
+    return fmt::format("{} by thread ({}, {}, {}) of block ({}, {}, {}) at {}{}", what, thread.x, thread.y, thread.z,
+                       block.x, block.y, block.z, line,
+                       site && site->instruction ? fmt::format(" ({})", site->instruction) : "");
+}
 
 Cell* Shadow::cells(std::size_t bytes) {
     if (cells_) return cells_;
@@ -289,6 +294,7 @@ void check_unconfirmed(Thread& thread) {
 
 void begin_watching(std::uint64_t clusters) {
     suspects.clear();
+    forget_waiting_sites();
     oldest_team = next_team;
     next_team += static_cast<std::uint32_t>(clusters);
     chance = settings().seed;
@@ -394,6 +400,7 @@ void watch_fence() {
     ThreadOrder& self = current->order;
     self.actor.clock.join(self.seen);
     self.released = release(*current).clock();
+    watch_volatile_fence();
 }
 
 }  // namespace emulator

@@ -17,6 +17,7 @@ namespace emulator {
 
 struct SharedWindow;
 struct Thread;
+struct VolatileRead;
 
 /// True while races are looked for, in a launch. The functions below may be called only then.
 extern bool watching;
@@ -58,6 +59,10 @@ struct Event {
     std::uint64_t site : 48 = 0;
 };
 
+/// "write by thread (3, 0, 0) of block (0, 0, 0) at file:line", or "read by tma_store, issued at file:line". Of the
+/// current cluster.
+std::string describe(const Event& event);
+
 /// What memory a word belongs to, in words.
 using DescribePlace = std::string (*)(const void* context, std::uintptr_t address);
 
@@ -79,6 +84,7 @@ struct ThreadOrder {
     Clock drawn;     // the same of those that read and write at once, known behind the block's next barrier
     std::vector<Suspect> unconfirmed;  // loads of what others have changed by atomics: an atomicCAS must follow
     const void* compared = nullptr;    // with what, while it is under way
+    std::vector<VolatileRead*> open_reads;
     std::uint32_t copies = 0, store_reads = 0, store_writes = 0;  // slots of what it has asked for; 0 if nothing
 };
 

@@ -32,10 +32,10 @@ public:
     }
     std::size_t length(unsigned lane) const { return lanes_[lane].size(); }
 
-    /// Takes out what all of `live` have passed alike, in order. Calls use(site, WarpAccess).
+    /// Takes out what all of `live` have passed alike, in order. Calls use(site, WarpAccess, true).
     template <class Use>
     void take_common(Lanes live, Use use);
-    /// Takes out everything: no lane will add to what is here.
+    /// Takes out everything: no lane will add to what is here. Once lanes have parted, in no order: use(..., false).
     template <class Use>
     void take_all(Use use);
 
@@ -65,7 +65,7 @@ std::size_t WarpTrace::use_common(std::size_t end, Use use) const {
             access.lanes |= Lanes(1) << lane;
             access.address[lane] = address_of(entry);
         }
-        use(site, access);
+        use(site, access, true);
     }
     return end;
 }
@@ -97,7 +97,7 @@ void WarpTrace::take_all(Use use) {
         }
     }
     for (const auto& [site, accesses] : by_site)
-        for (const WarpAccess& access : accesses) use(site, access);
+        for (const WarpAccess& access : accesses) use(site, access, false);
     for (auto& lane : lanes_) lane.clear();
 }
 
@@ -108,7 +108,8 @@ void begin_launch_trace();
 void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes);
 
 /// One lane's access. Lets others run every now and then, lest a lane run far ahead of its warp.
-void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where);
+void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool shared, const Place& where,
+                  bool is_volatile = false);
 /// A piece of a copy between device memory, where it begins at `global`, and shared memory.
 void trace_copy(Access kind, const void* global, std::size_t bytes, const Place& where);
 /// The rows of an 8x8 matrix in shared memory.
@@ -118,11 +119,13 @@ void trace_product(std::uint64_t flops, const Place& where);
 /// Bytes that are now on their way to the block's shared memory, or have arrived.
 void trace_departure(Block& block, std::size_t bytes);
 void trace_arrival(Block& block, std::size_t bytes);
+void trace_groups_left(std::uint64_t groups);
 void trace_exponential(const void* pc);
 void trace_barrier(const std::source_location& where);
 void trace_named_barrier(const Place& where);
-/// All lanes of the warp that have not returned stand at the same place.
-void trace_convergence(Warp& warp);
+/// All lanes of the warp that have not returned stand at the same place. `orders_memory`: no access may be moved past
+/// it.
+void trace_convergence(Warp& warp, bool orders_memory);
 
 /// True while record_activity() runs; then work is counted too. The functions below may be called only then.
 extern bool recording;

@@ -62,6 +62,17 @@ bool pairs_agree(const WarpAccess& access, unsigned distance) {
     return true;
 }
 
+/// Odd numbers, one for each lane: a sum of products with them is hardly ever the same for other factors.
+constexpr auto weights = [] {
+    std::array<std::uint64_t, warp_size> all{};
+    std::uint64_t x = 0;
+    for (auto& weight : all) {
+        x += 0x9E3779B97F4A7C15u;
+        weight = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9u) | 1;
+    }
+    return all;
+}();
+
 }  // namespace
 
 unsigned distinct_bytes(const WarpAccess& access, std::size_t bytes) {
@@ -94,6 +105,43 @@ Wavefronts shared_wavefronts(const WarpAccess& access, std::size_t bytes, Access
         result.extra += most_words_in_a_bank(access, group, bytes) - 1;
     }
     return result;
+}
+
+Pattern pattern_of(const WarpAccess& access) {
+    const std::uintptr_t first = access.first();
+    Pattern pattern{access.lanes * 0xD1B54A32D192ED03u};
+    const auto add = [&](std::size_t lane) {
+        const std::uintptr_t difference = access.address[lane] - first;
+        pattern.id += difference * weights[lane];
+        pattern.differences |= difference;
+    };
+    if (access.lanes == ~Lanes(0))  // mostly, and sooner
+        for (std::size_t lane = 0; lane < warp_size; ++lane) add(lane);
+    else
+        for (Lanes lanes = access.lanes; lanes; lanes &= lanes - 1)
+            add(static_cast<std::size_t>(std::countr_zero(lanes)));
+    return pattern;
+}
+
+Wavefronts known_wavefronts(const WarpAccess& access, const Pattern& pattern, std::size_t bytes, Access kind,
+                            std::size_t before) {
+    struct Known {
+        std::uint64_t key = 0;
+        Wavefronts wavefronts;
+    };
+    static std::array<Known, 1024> all_known;
+    // Which bytes of their words narrower accesses touch matters too.
+    const std::uint64_t key =
+        pattern.id ^
+        (bytes << 3 | (access.first() - before) % word << 1 | (kind == Access::read)) * 0x94D049BB133111EBu;
+    Known& known = all_known[key >> 54];
+    if (known.key != key) {
+        WarpAccess moved = access;
+        for (Lanes lanes = access.lanes; lanes; lanes &= lanes - 1)
+            moved.address[static_cast<std::size_t>(std::countr_zero(lanes))] -= before;
+        known = {key, shared_wavefronts(moved, bytes, kind)};
+    }
+    return known.wavefronts;
 }
 
 Wavefronts shared_wavefronts(const std::array<std::uintptr_t, matrix_rows>& rows) {

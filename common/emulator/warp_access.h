@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,6 +20,8 @@ constexpr std::size_t access_kinds = 8;
 struct WarpAccess {
     std::array<std::uintptr_t, warp_size> address;
     Lanes lanes = 0;
+
+    std::uintptr_t first() const { return address[static_cast<std::size_t>(std::countr_zero(lanes))]; }
 };
 
 constexpr std::size_t sector_bytes = 32;  // device memory and its caches move no less
@@ -36,6 +39,17 @@ struct Wavefronts {
     unsigned extra = 0;   // bank conflicts
 };
 Wavefronts shared_wavefronts(const WarpAccess& access, std::size_t bytes, Access kind);
+
+/// How the addresses of the lanes lie to each other, wherever they are.
+struct Pattern {
+    std::uint64_t id = 0;
+    std::uintptr_t differences = 0;  // from the first lane's, or-ed: what the distances are multiples of
+};
+Pattern pattern_of(const WarpAccess& access);
+/// The same as shared_wavefronts(), sooner: it depends on the pattern alone, and a loop has few of these. Of an access
+/// that begins `before` this one, so many bytes in every lane.
+Wavefronts known_wavefronts(const WarpAccess& access, const Pattern& pattern, std::size_t bytes, Access kind,
+                            std::size_t before = 0);
 
 constexpr std::size_t matrix_rows = 8, matrix_row_bytes = 16;
 /// The same for an 8x8 matrix of 16-bit elements, of which ldmatrix, stmatrix and wgmma take all rows at once.

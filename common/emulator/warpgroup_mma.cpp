@@ -13,7 +13,9 @@
 namespace emulator {
 namespace {
 
-constexpr std::uint32_t in_use = 0x7FCA5A5A;  // a NaN, in registers that the tensor core has
+// In registers that the tensor core has: a NaN, and a signalling one, for a product with it is another number. A quiet
+// one would come out of a multiplication as it went in.
+constexpr std::uint32_t in_use = 0x7F8A5A5A;
 
 struct Operands {
     float* d;

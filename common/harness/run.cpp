@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "launch.h"
 
@@ -50,6 +51,7 @@ struct RowErrors {
     double difference = 0, norm = 0;  // sums of squares over all rows
     double worst = 0;
     std::size_t worst_index = 0;
+    Wrong furthest;  // in the worst row
 };
 
 /// `value(r, x)` is element x of compared row r. A NaN difference counts as infinite.
@@ -58,11 +60,13 @@ RowErrors row_errors(const AttentionRows& reference, Value value) {
     RowErrors errors;
     const std::size_t d = static_cast<std::size_t>(reference.head_dim);
     for (std::size_t r = 0; r < reference.rows.size(); ++r) {
-        double difference = 0, norm = 0;
+        double difference = 0, norm = 0, furthest = -1;
+        Wrong wrong;
         for (std::size_t x = 0; x < d; ++x) {
-            const double wanted = reference.O[r * d + x], delta = value(r, x) - wanted;
+            const double wanted = reference.O[r * d + x], found = value(r, x), delta = found - wanted;
             difference += delta * delta;
             norm += wanted * wanted;
+            if (!std::isnan(furthest) && !(std::abs(delta) <= furthest)) furthest = std::abs(delta), wrong = {x, found, wanted};
         }
         if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
         errors.difference += difference;
@@ -72,6 +76,7 @@ RowErrors row_errors(const AttentionRows& reference, Value value) {
         if (error > errors.worst) {
             errors.worst = error;
             errors.worst_index = reference.rows[r];
+            errors.furthest = wrong;
         }
     }
     return errors;
@@ -80,13 +85,16 @@ RowErrors row_errors(const AttentionRows& reference, Value value) {
 /// Strides of a tensor in this layout; `gap` elements behind each row if it is padded.
 Strides strides_in(Layout layout, int heads, int rows, int columns, int gap) {
     switch (layout) {
-        case Layout::heads_first: break;
-        case Layout::sequence_first:
-            return {std::int64_t(rows) * heads * columns, columns, std::int64_t(heads) * columns};
+        case Layout::heads_first:
+            break;
+        case Layout::sequence_first: return {std::int64_t(rows) * heads * columns, columns, std::int64_t(heads) * columns};
         case Layout::padded: return contiguous(heads, rows, columns + gap);
     }
     return contiguous(heads, rows, columns);
 }
+
+std::optional<Asked> asked;
+constexpr std::size_t most_kept = std::size_t(1) << 24;  // elements of a tensor
 
 // As a stride of one tensor differs from that of another, a kernel that confuses them is wrong.
 constexpr int Q_gap = 8, K_gap = 16, V_gap = 24, O_gap = 32;
@@ -172,6 +180,8 @@ DeviceProblem::DeviceProblem(const Stage& stage, const Inputs& inputs, bool want
       lse(wants_lse ? shape.lse_elements() * sizeof(float) : 0),
       scratch(stage.scratch_bytes(shape)),
       wants_lse(wants_lse) {
+    asked = {stage, inputs.Q.size() + inputs.K.size() <= most_kept ? inputs : Inputs{}, wants_lse, layout};
+    asked->inputs.shape = shape;
     const auto upload = [&](DeviceBuffer& buffer, const std::vector<float>& values, int heads, int rows,
                             const Strides& strides) {
         buffer.upload(layout == Layout::heads_first ? values : spread(values, shape.batch, heads, rows, strides),
@@ -212,6 +222,9 @@ Outputs DeviceProblem::outputs() const {
     return outputs;
 }
 
+const Asked* last_asked() { return asked ? &*asked : nullptr; }
+void forget_asked() { asked.reset(); }
+
 Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse, Layout layout) {
     if (const std::string why = why_unsupported(stage.supports, inputs.shape, wants_lse); !why.empty())
         throw std::invalid_argument(why);
@@ -234,15 +247,18 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
     result.allowed_error = frobenius_bound(shape.dtype);
     result.worst_row = got.worst;
     result.worst_row_index = got.worst_index;
+    result.furthest = got.furthest;
     // Standard attention can be exact where there is little to add up (one key); nobody need be better than the last
     // place.
     result.allowed_worst_row = 2 * std::max(standard.worst, 2 * epsilon(shape.dtype));
     result.allowed_lse_error = shape.dtype == DType::f32 ? 1e-5 : frobenius_bound(shape.dtype);
     for (std::size_t r = 0; r < outputs.lse.size() && r < reference.rows.size(); ++r) {
         const double wanted = reference.lse[r], value = outputs.lse.at(reference.rows[r]);
-        const double error = value == wanted ? 0 : std::abs(value - wanted) / std::max(1.0, std::abs(wanted));
-        result.lse_error =
-            std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(result.lse_error, error);
+        const double off = value == wanted ? 0 : std::abs(value - wanted) / std::max(1.0, std::abs(wanted));
+        const double error = std::isnan(off) ? std::numeric_limits<double>::infinity() : off;
+        if (error <= result.lse_error) continue;
+        result.lse_error = error;
+        result.furthest_lse = {reference.rows[r], value, wanted};
     }
     result.written_gap_bytes = outputs.written_gap_bytes;
     result.passed = (judge == Judge::worst_row_only || result.error <= result.allowed_error) &&
@@ -252,15 +268,23 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
 }
 
 std::string Comparison::describe(const AttentionShape& shape) const {
-    const std::size_t i = worst_row_index % static_cast<std::size_t>(shape.n_q);
-    const std::size_t head = worst_row_index / static_cast<std::size_t>(shape.n_q);
-    return fmt::format(
-        "{}: error {:.2e} (allowed {:.0e}), worst row {:.2e} (allowed {:.2e}) at batch {} head {} query {}, "
-        "LSE error {:.1e} (allowed {:.0e}){}",
-        to_string(shape), error, allowed_error, worst_row, allowed_worst_row,
-        head / static_cast<std::size_t>(shape.heads), head % static_cast<std::size_t>(shape.heads), i, lse_error,
-        allowed_lse_error,
-        written_gap_bytes > 0 ? fmt::format(", {} bytes written between rows of O", written_gap_bytes) : "");
+    const auto place = [&](std::size_t row) {
+        const std::size_t head = row / static_cast<std::size_t>(shape.n_q);
+        return fmt::format("batch {} head {} query {}", head / static_cast<std::size_t>(shape.heads),
+                           head % static_cast<std::size_t>(shape.heads), row % static_cast<std::size_t>(shape.n_q));
+    };
+    std::string text = to_string(shape);
+    // The first of these says what is wrong, with numbers that the kernel's author can follow.
+    if (!(worst_row <= allowed_worst_row) || !(error <= allowed_error))
+        text += fmt::format(": O[{}][{}] is {:.6g}, expected {:.6g}", place(worst_row_index), furthest.index,
+                            furthest.found, furthest.expected);
+    if (!(lse_error <= allowed_lse_error))
+        text += fmt::format(": LSE[{}] is {:.6g}, expected {:.6g}", place(furthest_lse.index), furthest_lse.found,
+                            furthest_lse.expected);
+    if (written_gap_bytes > 0) text += fmt::format(": {} bytes written between rows of O", written_gap_bytes);
+    return text + fmt::format(
+                      "; error {:.2e} (allowed {:.0e}), worst row {:.2e} (allowed {:.2e}), LSE {:.1e} (allowed {:.0e})",
+                      error, allowed_error, worst_row, allowed_worst_row, lse_error, allowed_lse_error);
 }
 
 Comparison check(const Stage& stage, const Inputs& inputs, Judge judge, bool wants_lse, Layout layout) {

@@ -59,22 +59,42 @@ struct DeviceProblem {
     bool wants_lse;
 };
 
+/// What a stage was last asked to do, so that a test that fails can say it, and do it again.
+struct Asked {
+    Stage stage;
+    Inputs inputs;
+    bool wants_lse;
+    Layout layout;
+};
+/// For the last DeviceProblem, or null if there was none since it was forgotten; its inputs are empty if they were
+/// huge.
+const Asked* last_asked();
+void forget_asked();
+
 /// Poisons the outputs, launches the stage once, waits, and brings the results back.
 /// Throws std::invalid_argument (unsupported), CudaError (the kernel failed).
 Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse = false, Layout layout = Layout::heads_first);
 
+/// A number that is not what it should be: which of its row or tensor.
+struct Wrong {
+    std::size_t index = 0;
+    double found = 0, expected = 0;
+};
+
 /// How far an output is from the reference, against how far it may be.
 struct Comparison {
-    double error = 0;            // relative Frobenius error over all compared rows
-    double allowed_error = 0;    // by dtype
-    double worst_row = 0;        // largest relative error of a row
+    double error = 0;              // relative Frobenius error over all compared rows
+    double allowed_error = 0;      // by dtype
+    double worst_row = 0;          // largest relative error of a row
     double allowed_worst_row = 0;  // twice that of standard attention in the same dtype
     std::size_t worst_row_index = 0;
-    double lse_error = 0;        // largest absolute error over max(1, |LSE|)
+    Wrong furthest;        // the element of that row that is furthest off
+    double lse_error = 0;  // largest absolute error over max(1, |LSE|)
     double allowed_lse_error = 0;
+    Wrong furthest_lse;
     std::size_t written_gap_bytes = 0;  // none is allowed
     bool passed = false;
-    /// Where the worst row is and what is wrong, in one line.
+    /// What is wrong and where, with found and expected numbers, in one line.
     std::string describe(const AttentionShape& shape) const;
 };
 

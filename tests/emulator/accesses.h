@@ -25,10 +25,7 @@ Program make_program(void (*kernel)(Value*, Value*, int, int, int), int number, 
             }};
 }
 
-// By the compiler's options -O0 to -O3.
-std::vector<Program> O0();
-std::vector<Program> O1();
-std::vector<Program> O2();
-std::vector<Program> O3();
+/// Those of the generated file.
+std::vector<Program> programs();
 
 }  // namespace accesses

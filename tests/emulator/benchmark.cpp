@@ -1,6 +1,7 @@
 // What the emulator's parts cost: nanoseconds each, the best of several runs; as they are, while work is counted, and
 // while races are looked for, which should take at most three times as long as counting. Build the target
 // emulator-benchmark.
+//   emulator-benchmark [WORDS]        all, or those in whose name the words are
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -157,8 +158,12 @@ Costs costs(const auto& launch, int runs = 7) {
     return c;
 }
 
+std::string wanted;  // words of what is to be measured
+
 /// `times` is how often one launch does what is measured.
-void print(const std::string& what, const Costs& c, double times = 1) {
+void print(const std::string& what, const auto& launch, double times = 1, int runs = 7) {
+    if (what.find(wanted) == std::string::npos) return;
+    const Costs c = costs(launch, runs);
     std::printf("%-58s %12.1f %12.1f %12.1f %12.2f\n", what.c_str(), c.plain / times, c.counted / times,
                 c.races / times, c.races / c.counted);
 }
@@ -178,7 +183,8 @@ void print_rungs() {
         shape.dtype = stage.supports.dtypes.front();
         const Inputs inputs = make_inputs(shape, Values::normal, 1);
         const DeviceProblem problem(stage, inputs, false);
-        print(stage.name() + ", 2 heads, d 64, N 256", costs([&] { stage.launch(problem.args()); }, 3));
+        print(
+            stage.name() + ", 2 heads, d 64, N 256", [&] { stage.launch(problem.args()); }, 1, 3);
     }
 }
 
@@ -187,18 +193,22 @@ void print_all() {
     std::printf("%-58s %12s %12s %12s %12s\n", "nanoseconds", "plain", "counted", "races", "races/counted");
     // Each thread does it `rounds` times; `together` do it once.
     const auto each = [&](const char* what, void (*kernel)(int*), double together = 1) {
-        print(what, costs([&] {
-                  launch_kernel(kernel, {1, threads, wgmma_bytes}, result.data());
-              }),
-              rounds * threads / together);
+        print(
+            what,
+            [&] {
+                launch_kernel(kernel, {1, threads, wgmma_bytes}, result.data());
+            },
+            rounds * threads / together);
     };
     constexpr unsigned blocks = 1000;
-    print("launch of 1 block of 1 thread", costs([] { launch_kernel(do_nothing, {1, 1}); }));
-    print("launch of 1 block of 1024 threads", costs([] { launch_kernel(do_nothing, {1, 1024}); }));
-    print("a block of 128 threads, in a launch of 1000", costs([] {
-              launch_kernel(do_nothing, {blocks, threads});
-          }),
-          blocks);
+    print("launch of 1 block of 1 thread", [] { launch_kernel(do_nothing, {1, 1}); });
+    print("launch of 1 block of 1024 threads", [] { launch_kernel(do_nothing, {1, 1024}); });
+    print(
+        "a block of 128 threads, in a launch of 1000",
+        [] {
+            launch_kernel(do_nothing, {blocks, threads});
+        },
+        blocks);
     each("an empty loop", count_up);
     each("fiber switch (__syncthreads of 128 threads, per thread)", barriers);
     each("fiber switch (volatile read)", polls);
@@ -217,11 +227,15 @@ void print_all() {
     each("read of a constant", constant_reads);
     each("threadIdx", indices);
     for (const int N : {256, 512, 1024})
-        print("attention, 2 heads, d 128, N " + std::to_string(N), costs([N] { run_attention(N); }, 3));
+        print(
+            "attention, 2 heads, d 128, N " + std::to_string(N), [N] { run_attention(N); }, 1, 3);
     print_rungs();
 }
 
 }  // namespace
 }  // namespace flashladder
 
-int main() { flashladder::print_all(); }
+int main(int argc, char** argv) {
+    if (argc > 1) flashladder::wanted = argv[1];
+    flashladder::print_all();
+}

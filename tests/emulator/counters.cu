@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -263,6 +264,166 @@ TEST_CASE("counts: at a barrier, of the block or of the warp, lanes whose ways h
             for (int i = 0; i < 64; ++i) loads += (k + i) % 3 == 0;
         check_global(work.total.global_of(Access::read), 2 * unsigned(rounds), 4 * loads, 4 * loads, 8 * unsigned(rounds));
     }
+}
+
+// ---- what nvcc may merge
+
+enum class Between { nothing, barrier, warp_barrier, shuffle, store, atomic, is_volatile };
+
+/// Each thread adds up `n` elements from first + thread * stride on.
+template <Between between>
+__global__ void add_neighbours(int n, int first, int stride, float* sum) {
+    float* tile = dynamic_shared<float>();
+    for (int i = threadIdx.x; i < 4096; i += blockDim.x) tile[i] = 1;
+    __syncthreads();
+    float x = 0;
+    for (int k = 0; k < n; ++k) {
+        const float* element = &tile[first + threadIdx.x * stride + k];
+        if constexpr (between == Between::is_volatile)
+            x += *const_cast<const volatile float*>(element);
+        else
+            x += *element;
+        if constexpr (between == Between::barrier) __syncthreads();
+        if constexpr (between == Between::warp_barrier) __syncwarp();
+        if constexpr (between == Between::shuffle) x = __shfl_xor_sync(0xFFFFFFFFu, x, 1);
+        if constexpr (between == Between::store) tile[3072 + threadIdx.x] = x;
+        if constexpr (between == Between::atomic) atomicAdd(&tile[3072 + threadIdx.x], 1.0f);
+    }
+    sum[threadIdx.x] = x;
+}
+
+/// Of the launch, which must be of one kind of accesses.
+emulator::MergeableWork only_mergeable(const LaunchWork& launch) {
+    REQUIRE(launch.mergeable.size() == 1);
+    return launch.mergeable.front();
+}
+
+template <Between between = Between::nothing>
+LaunchWork neighbours(int n, int first, int stride) {
+    const DeviceArray<float> sum(64);
+    return count_launch([&] {
+        launch_kernel(add_neighbours<between>, {1, 64, 4096 * sizeof(float)}, n, first, stride, sum.data());
+    });
+}
+
+using Saved = std::array<std::int64_t, 3>;  // by accesses of up to 4, 8, 16 bytes
+
+TEST_CASE("mergeable: neighbouring loads of a loop") {
+    // 32 lanes at a distance of 8 words meet in 8 banks: 8 wavefronts, and as many for 8 and for 16 bytes each.
+    const LaunchWork launch = neighbours(8, 0, 8);
+    check_shared(launch.total.shared_of(Access::read), 16, 16 * 8, 16 * 7);
+    const emulator::MergeableWork work = only_mergeable(launch);
+    CHECK(work.kind == Access::read);
+    CHECK(work.bytes == 4);
+    CHECK(work.widest == 16);
+    CHECK(work.saved == Saved{0, 64, 96});
+    CHECK(work.first_line.starts_with("tests/emulator/counters.cu:"));
+    CHECK(work.first_line == work.last_line);
+    CHECK(only_mergeable(neighbours(8, 4, 8)).saved == Saved{0, 64, 96});
+    CHECK(only_mergeable(neighbours(8, 0, 4)).saved == Saved{0, 2 * 4 * (4 + 4 - 4), 2 * 2 * (16 - 4)});
+    CHECK(only_mergeable(neighbours(8, 0, 0)).saved == Saved{0, 8, 8});    // LDS.128 of one address: two wavefronts
+    CHECK(only_mergeable(neighbours(7, 0, 8)).saved == Saved{0, 48, 64});  // the last three: one pair
+}
+
+TEST_CASE("mergeable: as far as addresses are aligned") {
+    CHECK(only_mergeable(neighbours(8, 2, 8)).saved == Saved{0, 64, 80});  // 2 + 4 + 2
+    CHECK(only_mergeable(neighbours(8, 2, 8)).widest == 16);
+    CHECK(only_mergeable(neighbours(2, 2, 8)).widest == 8);
+    CHECK(only_mergeable(neighbours(8, 1, 8)).saved == Saved{0, 48, 64});  // 1 + 2 + 4 + 1 is the best there is
+    CHECK(neighbours(2, 1, 8).mergeable.empty());
+    CHECK(neighbours(8, 0, 9).mergeable.empty());  // every lane otherwise
+    CHECK(only_mergeable(neighbours(8, 0, 2)).widest == 8);
+    CHECK(only_mergeable(neighbours(8, 0, 2)).saved == Saved{0, 2 * 4 * (2 + 2 - 2), 2 * 4 * (2 + 2 - 2)});
+    CHECK(only_mergeable(neighbours(8, 0, 6)).widest == 8);
+    CHECK(neighbours(1, 0, 1).mergeable.empty());  // neighbours of other lanes
+}
+
+TEST_CASE("mergeable: not with something in between that orders memory") {
+    CHECK(neighbours<Between::barrier>(8, 0, 8).mergeable.empty());
+    CHECK(neighbours<Between::warp_barrier>(8, 0, 8).mergeable.empty());
+    CHECK(neighbours<Between::store>(8, 0, 8).mergeable.empty());
+    CHECK(neighbours<Between::atomic>(8, 0, 8).mergeable.empty());
+    CHECK(neighbours<Between::is_volatile>(8, 0, 8).mergeable.empty());
+    CHECK(only_mergeable(neighbours<Between::shuffle>(8, 0, 8)).saved == Saved{0, 64, 96});
+}
+
+int line_before_loads = 0;
+
+__global__ void unrolled(const float* row, float* sum) {
+    __shared__ float tile[32][36];
+    for (int i = 0; i < 32; ++i) tile[i][threadIdx.x] = row[i];
+    __syncthreads();
+    const float* mine = tile[threadIdx.x];
+    line_before_loads = __LINE__;
+    const float a = mine[0];
+    const float b = mine[1];
+    const float c = mine[2];
+    const float d = mine[3];
+    sum[threadIdx.x] = a + b + c + d;
+}
+
+TEST_CASE("mergeable: loads of several lines") {
+    const DeviceArray<float> row(std::vector<float>(32)), sum(32);
+    const LaunchWork launch = count_launch([&] { launch_kernel(unrolled, {1, 32}, row.data(), sum.data()); });
+    std::int64_t by_8 = 0, by_16 = 0;
+    for (const emulator::MergeableWork& work : launch.mergeable) {
+        CHECK(work.first_line == "tests/emulator/counters.cu:" + std::to_string(line_before_loads + 1));
+        CHECK(work.last_line ==
+              "tests/emulator/counters.cu:" + std::to_string(line_before_loads + (work.widest == 16 ? 4 : 2)));
+        by_8 += work.saved[1];
+        by_16 += work.saved[2];
+    }
+    // A distance of 36 words: 4 wavefronts for each of the loads, for the pairs and for all.
+    CHECK(by_8 == 8);
+    CHECK(by_16 == 12);
+}
+
+template <class T>
+__global__ void store_neighbours(int stride, bool loads_between, T* result) {
+    T* tile = dynamic_shared<T>();
+    for (int k = 0; k < 4; ++k) tile[2000 + threadIdx.x + k] = T(1);
+    __syncthreads();
+    T x = T(threadIdx.x);
+    for (int k = 0; k < 4; ++k) {
+        tile[threadIdx.x * stride + k] = x;
+        if (loads_between) x = tile[2000 + threadIdx.x];
+    }
+    __syncthreads();
+    result[threadIdx.x] = tile[threadIdx.x * stride];
+}
+
+template <class T>
+LaunchWork stores(int stride, bool loads_between = false) {
+    const DeviceArray<T> result(32);
+    return count_launch([&] {
+        launch_kernel(store_neighbours<T>, {1, 32, 2048 * sizeof(T)}, stride, loads_between, result.data());
+    });
+}
+
+TEST_CASE("mergeable: stores, of elements of any size") {
+    CHECK(only_mergeable(stores<float>(4)).kind == Access::write);
+    CHECK(only_mergeable(stores<float>(4)).saved == Saved{0, 8, 12});
+    CHECK(stores<float>(5).mergeable.empty());
+    CHECK(stores<float>(4, true).mergeable.empty());
+    CHECK(only_mergeable(stores<double>(4)).saved == Saved{0, 0, 16});
+    CHECK(only_mergeable(stores<short>(4)).widest == 8);
+    CHECK(only_mergeable(stores<short>(4)).saved == Saved{4, 6, 6});
+}
+
+/// Half of the lanes in one round, the other half in the next.
+__global__ void parted(const float* x, float* sum) {
+    float* tile = dynamic_shared<float>();
+    for (int i = 0; i < 32; ++i) tile[i * 32 + threadIdx.x] = x[i];
+    __syncwarp();
+    float s = 0;
+    for (int k = 0; k < 4; ++k)
+        if ((threadIdx.x + k) % 2 == 0) s += tile[threadIdx.x * 32 + k];
+    sum[threadIdx.x] = s;
+}
+
+TEST_CASE("mergeable: not where lanes go different ways") {
+    const DeviceArray<float> x(std::vector<float>(32)), sum(32);
+    CHECK(count_launch([&] { launch_kernel(parted, {1, 32, 4096}, x.data(), sum.data()); }).mergeable.empty());
 }
 
 // ---- atomics, arithmetic, barriers

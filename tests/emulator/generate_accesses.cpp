@@ -1,6 +1,6 @@
 // Writes small kernels, each of which moves one value from device memory to device memory: types, ways to read and ways
 // to write are drawn. accesses.cpp runs them.
-//   generate_accesses SEED COUNT NAME > FILE.cu      defines accesses::NAME(), which returns them
+//   generate_accesses SEED COUNT > FILE.cu      defines accesses::programs(), which returns them
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -70,11 +70,12 @@ Type draw_struct() {
         if (largest == 0) largest = scalar.bytes;
         next = scalar.bytes;
     };
+    const std::size_t most = draw(4) == 0 ? 48 : 16;  // those of 16 bytes travel in registers
     const std::size_t parts = 1 + draw(4);
     for (std::size_t part = 0; part < parts; ++part) {
         const Scalar& scalar = scalars[draw(scalars.size())];
-        if (scalar.bytes > next || bytes + scalar.bytes > 16) continue;
-        add(scalar, 1 + draw((16 - bytes) / scalar.bytes));
+        if (scalar.bytes > next || bytes + scalar.bytes > most) continue;
+        add(scalar, 1 + draw((most - bytes) / scalar.bytes));
     }
     if (bytes == 0) add(scalars[0], 1 + draw(16));
     if (bytes % largest != 0) add(scalars[0], largest - bytes % largest);
@@ -219,7 +220,7 @@ std::string helpers(const Type& type) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 4) return 2;
+    if (argc != 3) return 2;
     random_bits.seed(std::strtoull(argv[1], nullptr, 10));
     const int count = std::atoi(argv[2]);
     std::string text = "#include <array>\n#include <cstring>\n#include <new>\n\n#include \"emulator/accesses.h\"\n\n"
@@ -235,8 +236,8 @@ int main(int argc, char** argv) {
         list += fmt::format("        make_program<program_{0}::Value>(program_{0}::kernel, {0}, {1}, {2}),\n", i, first,
                             line() - 1);
     }
-    text += fmt::format("}}  // namespace\n\nstd::vector<Program> {}() {{\n    return {{\n{}    }};\n}}\n"
+    text += fmt::format("}}  // namespace\n\nstd::vector<Program> programs() {{\n    return {{\n{}    }};\n}}\n"
                         "}}  // namespace accesses\n",
-                        argv[3], list);
+                        list);
     std::fputs(text.c_str(), stdout);
 }

@@ -36,6 +36,27 @@ TEST_CASE("counts: wavefronts and conflicts as an H100 has them, for several hun
     }
 }
 
+TEST_CASE("counts: wavefronts that are remembered are those of any access with the same pattern") {
+    std::mt19937_64 random(test_seed());
+    for (int round = 0; round < 20000; ++round) {
+        const std::size_t bytes = std::size_t(1) << random() % 5, span = 1 + random() % 40,
+                          before = random() % 4 * bytes;
+        const Access kind = random() % 2 ? Access::read : Access::write;
+        const std::uintptr_t begin = 4096 + random() % 64 * bytes;
+        emulator::WarpAccess access, moved;
+        access.lanes = random() % 2 ? ~0u : static_cast<emulator::Lanes>(random() | 1u << random() % 32);
+        moved.lanes = access.lanes;
+        for (unsigned lane = 0; lane < 32; ++lane) {
+            access.address[lane] = begin + random() % span * bytes;
+            moved.address[lane] = access.address[lane] - before;
+        }
+        const auto expected = emulator::shared_wavefronts(moved, bytes, kind);
+        const auto known = emulator::known_wavefronts(access, emulator::pattern_of(access), bytes, kind, before);
+        REQUIRE(known.needed == expected.needed);
+        REQUIRE(known.extra == expected.extra);
+    }
+}
+
 TEST_CASE("counts: distinct bytes and sectors of any addresses, in any order") {
     std::mt19937_64 random(test_seed());
     for (int round = 0; round < 2000; ++round) {

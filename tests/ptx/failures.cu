@@ -461,6 +461,7 @@ enum class WgmmaMisuse {
     no_fence,
     a_overwritten,
     d_overwritten,
+    d_scaled,
     d_read,
     unaligned,
     lanes_disagree,
@@ -492,6 +493,7 @@ __global__ void misuse_wgmma(WgmmaMisuse misuse, float* first, int* lines) {
     if (misuse == WgmmaMisuse::no_wait) return;
     if (misuse == WgmmaMisuse::a_overwritten) a[1] = 5;
     if (misuse == WgmmaMisuse::d_overwritten) d[30] = 5;
+    if (misuse == WgmmaMisuse::d_scaled) d[30] *= 0.125f;
     if (misuse == WgmmaMisuse::d_read) first[threadIdx.x] = d[0];
     __syncthreads();
     ptx::wgmma_wait<0>(d);
@@ -530,6 +532,7 @@ TEST_CASE("failure: registers that the tensor core has are touched before the wa
     CHECK(fails(WgmmaMisuse::none, "") == 0);
     CHECK(fails(WgmmaMisuse::a_overwritten, "register in use") > 2);
     CHECK(fails(WgmmaMisuse::d_overwritten, "register in use") > 2);
+    CHECK(fails(WgmmaMisuse::d_scaled, "register in use") > 2);
     CHECK(fails(WgmmaMisuse::no_wait, "unfinished") == 20);
     CHECK(fails(WgmmaMisuse::no_commit, "unfinished") == 20);
     int nans = 0;
