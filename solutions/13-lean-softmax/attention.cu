@@ -27,18 +27,18 @@ namespace {
 
 constexpr int warpgroup = 128, unit = 64;  // threads; queries of a consumer
 
-/// What makes the softmax lean, and what else saves work; the variants leave out one of them.
+/// What makes the softmax lean, and what else saves work; the variants leave out some of them.
 struct Saving {
     bool lazy = true;   // m stays where it is while it can
     bool mixed = true;  // tasks of `consumers` units, and of one less
     bool skip = true;   // no consumer computes with a block that none of its queries sees
 };
 
-/// Consumers of a block; keys of a tile; slots of the rings of K and V.
-template <int consumers_, int B_c_, int stages_, Saving saving_ = Saving{}>
+/// Consumers of a block; keys of a tile; slots of the rings of K and V; what is saved, in the order of Saving.
+template <int consumers_, int B_c_, int stages_, bool... saving_>
 struct Config {
     static constexpr int consumers = consumers_, B_c = B_c_, stages = stages_;
-    static constexpr Saving saving = saving_;
+    static constexpr Saving saving{saving_...};
     static constexpr int B_r = unit * consumers, threads = warpgroup * (1 + consumers);
     static constexpr int producer_registers = consumers == 3 ? 32 : 40, consumer_registers = consumers == 3 ? 160 : 232;
 };
@@ -364,20 +364,20 @@ void launch_config(const ForwardArgs& args) {
                   p);
 }
 
-template <int d, Saving saving>
-using Three = std::conditional_t<d == 64, Config<3, 128, 4, saving>, Config<3, 64, 4, saving>>;
-template <int d, Saving saving>
-using Two = Config<2, 128, 2, saving>;  // rung 12's
+template <int d, bool... saving>
+using Three = std::conditional_t<d == 64, Config<3, 128, 4, saving...>, Config<3, 64, 4, saving...>>;
+template <int d, bool... saving>
+using Two = Config<2, 128, 2, saving...>;  // rung 12's
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Three<d, Saving{}>>(args);
+        launch_config<Element, d, causal, Three<d>>(args);
     });
 }
-template <template <int, Saving> class Tiles, bool lazy, bool mixed, bool skip>
+template <template <int, bool...> class Tiles, bool... saving>
 void launch_variant(const ForwardArgs& args) {
     with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Tiles<d, Saving{lazy, mixed, skip}>>(args);
+        launch_config<Element, d, causal, Tiles<d, saving...>>(args);
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
