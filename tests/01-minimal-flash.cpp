@@ -1,5 +1,6 @@
 // Rung 01. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "rung_suite.h"
 
@@ -15,18 +16,27 @@ void check_exercise(const Inputs& inputs, Judge judge, const std::string& what) 
 
 TEST_CASE("EXERCISE 1.1: the maximum and the sum of one block") {
     // One block of keys: nothing to merge.
-    check_exercise(make_inputs(shape_of(1, 33, 27, 64), Values::large_offset, test_seed()), Judge::worst_row_only,
-                   "27 keys with scores near 200 and -200");
+    for (const int n_k : {27, drawn_length(32, 2, 32, 0)}) {
+        const AttentionShape shape = shape_of(1, 33, n_k, 64);
+        const int one = n_k - 1 - static_cast<int>(test_seed() % n_k) / 2;  // of the last half
+        check_exercise(make_inputs(shape, Values::large_offset, test_seed()), Judge::worst_row_only,
+                       "one block of keys, scores near 200 and -200");
+        check_exercise(inputs_with_scores(shape, [=](int key) { return key == one ? 288 : 0; }, test_seed()),
+                       Judge::worst_row_only,
+                       fmt::format("one block of keys, the score of key {} is 200, the others near 0", one));
+    }
 }
 
 TEST_CASE("EXERCISE 1.2: merging a block with those before it") {
     // V is 0 in all blocks but the last, so that there is no O to rescale; l still counts every key.
     check_exercise(make_inputs(shape_of(1, 33, 96, 64), Values::zero_values_first, test_seed()), Judge::both_rules,
-                   "96 keys, V is 0 for the first 64");
+                   "three blocks of keys, V is 0 for the first two");
 }
 
 TEST_CASE("EXERCISE 1.3: rescaling O") {
-    check_exercise(make_inputs(shape_of(1, 33, 96, 64), Values::normal, test_seed()), Judge::both_rules, "96 keys");
+    const int n_k = drawn_length(32, 64, 130, 0);
+    check_exercise(make_inputs(shape_of(1, 33, n_k, 64), Values::normal, test_seed()), Judge::both_rules,
+                   "several blocks of keys");
 }
 
 TEST_CASE("needs memory in proportion to N, not to N^2") {

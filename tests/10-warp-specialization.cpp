@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <string>
 
 #include "launch.h"
@@ -27,7 +28,8 @@ struct Configuration {
     const Stage& stage() const {
         return *name ? find_stage(std::string("10-warp-specialization/") + name) : stage_under_test();
     }
-    std::string describe() const { return std::string(*name ? name : "the rung") + ", d " + std::to_string(d) + ": "; }
+    std::string name_and_d() const { return std::string(*name ? name : "the rung") + ", d " + std::to_string(d); }
+    std::string describe() const { return name_and_d() + ": "; }
 };
 constexpr Configuration best_of_64{"", 64, 2, 64, 2, 2}, best_of_128{"", 128, 3, 128, 2, 1};
 constexpr Configuration configurations[] = {best_of_64,
@@ -89,13 +91,19 @@ TEST_CASE("EXERCISE 10.3: the slot of V_j is given back when the product has rea
 }
 
 TEST_CASE("a tile has come before it is read, and stays until all have read it: every number of slots, of consumers") {
-    std::uint64_t seed = test_seed();
+    std::mt19937_64 random(test_seed());
     for (const Configuration& c : configurations)
-        for (const int n_k : {1, c.B_c + 7, c.stages * c.B_c, (3 * c.stages + 1) * c.B_c - 5}) {
-            const Inputs in = make_inputs(shape_of(2, c.B_r() - 3, n_k, c.d), Values::normal, seed++);
+        for (const int n_k : {length_near(c.B_c, c.B_c + 1, random), c.B_c + length_near(c.B_c, c.B_c + 1, random), c.stages * c.B_c,
+                              3 * c.stages * c.B_c + length_near(c.B_c, c.B_c + 1, random)}) {
+            const int n_q = std::max(c.B_r() - 64 + length_near(64, 64 + 1, random), 16);
+            const Inputs in = make_inputs(shape_of(2, n_q, n_k, c.d), Values::normal, random());
             const std::string wrong = fault(c.stage(), in);
-            CHECK_MESSAGE(wrong.empty(), c.describe(), "N_k ", n_k, ": ", wrong);
+            CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);
         }
+}
+
+TEST_CASE("agrees with the reference: lengths near multiples of the tiles") {
+    for (const Configuration& c : {best_of_64, best_of_128}) check_lengths_near(c.B_r(), c.B_c, c.d);
 }
 
 TEST_CASE("queries that see nothing: O is 0 though Q_i may still be on its way") {
@@ -116,8 +124,9 @@ TEST_CASE("neither the slots nor the other consumers change a bit of the result"
             if (c.d != d) continue;
             const Outputs found = run(c.stage(), in, true);
             const Outputs& first = expected.try_emplace(c.B_c, found).first->second;
-            CHECK_MESSAGE(found.O == first.O, c.describe());
-            CHECK_MESSAGE(found.lse == first.lse, c.describe());
+            CHECK_MESSAGE(found.O == first.O, c.describe(), "O has other bits than with other slots or consumers");
+            CHECK_MESSAGE(found.lse == first.lse, c.describe(),
+                          "LSE has other bits than with other slots or consumers");
         }
     }
 }
@@ -150,27 +159,22 @@ TEST_CASE("counted: no block behind the diagonal is asked for, neither of K nor 
                 keys += std::min(n_k, (seen + c.B_c - 1) / c.B_c * c.B_c);
             }
             const StageCounts counts = count_stage(c.stage(), in);
-            CAPTURE(to_string(in.shape));
-            CHECK(counts.tensors.at("K").read.requested_bytes == std::uint64_t(keys) * c.d * 2);
-            CHECK(counts.tensors.at("V").read.requested_bytes == std::uint64_t(keys) * c.d * 2);
+            for (const char* tensor : {"K", "V"})
+                check_count(std::string("bytes asked for of ") + tensor, counts.tensors.at(tensor).read.requested_bytes,
+                            std::uint64_t(keys) * c.d * 2, to_string(in.shape));
         }
 }
 
 TEST_CASE("counted: K and V come once for all consumers of a block, by TMA; no barrier of all threads in the loop") {
-    using emulator::Access;
     for (const Configuration& c : configurations) {
         const int n_q = 200, n_k = 333, T_r = (n_q + c.B_r() - 1) / c.B_r(), T_c = (n_k + c.B_c - 1) / c.B_c;
         const auto total =
             count_stage(c.stage(), make_inputs(shape_of(1, n_q, n_k, c.d), Values::normal, test_seed())).work.total();
-        CAPTURE(c.describe());
         const std::uint64_t row = c.d * 2;
-        CHECK(total.global_of(Access::tma_load).requested_bytes == (n_q + 2 * T_r * n_k) * row);
-        CHECK(total.global_of(Access::tma_store).requested_bytes == n_q * row);
-        CHECK(total.global_of(Access::read).requested_bytes == 0);
-        CHECK(total.global_of(Access::write).requested_bytes == 0);
-        CHECK(total.all_shared().conflicts == 0);
-        CHECK(total.barriers == T_r);  // after the mbarriers have been made, however many steps there are
-        CHECK(total.matrix_instructions == std::uint64_t(T_r) * c.consumers * T_c * (c.d + c.B_c) / 16);
+        // One barrier of a block, after the mbarriers have been made, however many steps there are.
+        check_by_tma(total, (n_q + 2 * T_r * n_k) * row, n_q * row, T_r, c.name_and_d());
+        check_count("matrix instructions", total.matrix_instructions,
+                    std::uint64_t(T_r) * c.consumers * T_c * (c.d + c.B_c) / 16, c.name_and_d());
     }
 }
 
@@ -179,10 +183,11 @@ TEST_CASE("counted: shared memory is Q_i, the slots and their barriers; all slot
         const auto work =
             count_stage(c.stage(), make_inputs(shape_of(2, 50, 700, c.d), Values::normal, test_seed())).work;
         const auto& launch = work.launches.at(0);
-        CAPTURE(c.describe());
+        INFO(c.name_and_d());
         const std::size_t tiles = (c.B_r() + 2 * c.stages * c.B_c) * c.d * 2;
         const std::size_t barriers = (c.consumers + 4 * c.stages) * 8;
-        CHECK(launch.dynamic_shared_bytes == (tiles + barriers + 1023) / 1024 * 1024);
+        check_count("bytes of shared memory", launch.dynamic_shared_bytes, (tiles + barriers + 1023) / 1024 * 1024,
+                    c.name_and_d());
         CHECK(c.blocks * (launch.dynamic_shared_bytes + 1024) <= 228 * 1024);
         CHECK(launch.block.x == 128 * (1 + c.consumers));
         CHECK(launch.most_bytes_in_flight <= tiles);

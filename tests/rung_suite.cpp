@@ -10,6 +10,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <set>
 
 #include "launch.h"
@@ -22,8 +24,12 @@
 namespace flashladder {
 namespace {
 
-constexpr std::array lengths{1, 31, 32, 33, 100, 257, 1000};
 constexpr std::array counts{1, 3, 5};
+
+/// Tiles are 16 to 256 rows.
+std::array<int, 7> lengths() {
+    return {1, 31, 32, 33, drawn_length(64, 60, 140, 0), drawn_length(128, 200, 260, 1), 1000};
+}
 
 /// The dtypes that the stage supports, over and over.
 DType dtype_number(std::size_t i) {
@@ -37,6 +43,7 @@ DType dtype_number(std::size_t i) {
 std::vector<AttentionShape> shapes() {
     constexpr double most_scores = 100'000;
     const auto& dims = stage_under_test().supports.head_dims;
+    const auto lengths = flashladder::lengths();
     std::vector<AttentionShape> all;
     std::size_t largest = 0;
     for (std::size_t a = 0; a < lengths.size(); ++a)
@@ -98,8 +105,18 @@ TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
     std::size_t turn = 0;
     for (const int head_dim : stage_under_test().supports.head_dims) {
         ++turn;
-        for (const auto& [n_q, n_k] :
-             {std::pair(1, 1), {64, 64}, {65, 65}, {200, 200}, {33, 257}, {257, 33}, {300, 1}, {1, 300}}) {
+        // The keys that a block of queries sees end at a multiple of a tile, one before, or one behind, by N_k - N_q.
+        const int tile = 16 << (test_seed() / 4 + turn) % 4;
+        const int more = drawn_length(tile, 1, 200, turn), fewer = drawn_length(tile, 1, 200, turn + 1);
+        const int n = drawn_length(64, 63, 200, turn + 2);
+        for (const auto& [n_q, n_k] : {std::pair(1, 1),
+                                       {n, n},
+                                       {65, 65},
+                                       {64, 64 + more},
+                                       {n, n + more},
+                                       {40 + fewer, 40},
+                                       {300, 1},
+                                       {1, 300}}) {
             AttentionShape shape = shape_of(2, n_q, n_k, head_dim);
             shape.dtype = dtype_number(turn++);
             shape.causal = true;
@@ -163,15 +180,24 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
             in.Q.at(row * width + width / 2) = std::numeric_limits<float>::quiet_NaN();
             const Outputs out = run(stage_under_test(), in, supports.lse);
             for (std::size_t x = 0; x < out.O.size(); ++x)
-                CHECK_MESSAGE(std::isnan(out.O[x]) == (x / width == row), "O: row ", x / width, ", d ", d);
+                CHECK_MESSAGE(
+                    std::isnan(out.O[x]) == (x / width == row),
+                    fmt::format("{}: query {} alone has a NaN; O[query {}][{}] is {}, expected {}", to_string(shape),
+                                row, x / width, x % width, out.O[x], x / width == row ? "nan" : "a number"));
             for (std::size_t i = 0; i < out.lse.size(); ++i)
-                CHECK_MESSAGE(std::isnan(out.lse[i]) == (i == row), "LSE: row ", i, ", d ", d);
+                CHECK_MESSAGE(std::isnan(out.lse[i]) == (i == row),
+                              fmt::format("{}: query {} alone has a NaN; LSE[query {}] is {}, expected {}",
+                                          to_string(shape), row, i, out.lse[i], i == row ? "nan" : "a number"));
         }
 }
 
 TEST_CASE("gives the same bits again") {
     const Inputs inputs = make_inputs(shape_of(2, 100, 257, 64), Values::normal, test_seed());
-    CHECK(run(stage_under_test(), inputs).O == run(stage_under_test(), inputs).O);
+    const std::vector<float> first = run(stage_under_test(), inputs).O, second = run(stage_under_test(), inputs).O;
+    const auto [a, b] = std::ranges::mismatch(first, second);
+    CHECK_MESSAGE(a == first.end(),
+                  fmt::format("element {} of O is {:.9g} in one run, {:.9g} in the next", a - first.begin(),
+                              a == first.end() ? 0 : *a, b == second.end() ? 0 : *b));
 }
 
 TEST_CASE("variants agree with the reference") {
@@ -262,7 +288,7 @@ void check_races(const AttentionShape& shape) {
     const Inputs inputs = make_inputs(shape, Values::normal, test_seed());
     const std::string report =
         emulator::find_race([&] { run(stage_under_test(), inputs, stage_under_test().supports.lse); });
-    CHECK_MESSAGE(report == "", report);
+    CHECK_MESSAGE(report.empty(), report);
 }
 
 // Looking for races takes several times as long, so not every case does. These shapes have several blocks of queries,
@@ -376,6 +402,17 @@ emulator::Work work_of(const Stage& stage, const Inputs& inputs) {
     }
 }
 
+void check_by_tma(const emulator::Work& work, std::uint64_t loaded_bytes, std::uint64_t stored_bytes,
+                  std::uint64_t barriers, const std::string& where) {
+    using emulator::Access;
+    check_count("bytes loaded by TMA", work.global_of(Access::tma_load).requested_bytes, loaded_bytes, where);
+    check_count("bytes stored by TMA", work.global_of(Access::tma_store).requested_bytes, stored_bytes, where);
+    check_count("bytes loaded by threads", work.global_of(Access::read).requested_bytes, 0, where);
+    check_count("bytes stored by threads", work.global_of(Access::write).requested_bytes, 0, where);
+    check_count("bank conflicts", work.all_shared().conflicts, 0, where);
+    check_count("barriers of all threads", work.barriers, barriers, where);
+}
+
 std::string race(const Stage& stage, const Inputs& inputs) {
     return emulator::find_race([&] { run(stage, inputs, true); });
 }
@@ -388,6 +425,64 @@ std::string fault(const Stage& stage, const Inputs& inputs, Layout layout) {
     } catch (const CudaError& error) {
         return error.what();
     }
+}
+
+std::string lse_fault(const Stage& stage, const Inputs& inputs) {
+    try {
+        const Comparison result = check(stage, inputs, Judge::both_rules, true);
+        if (result.lse_error <= result.allowed_lse_error) return "";
+        const std::size_t row = result.furthest_lse.index, n_q = std::size_t(inputs.shape.n_q);
+        return fmt::format("LSE[head {} query {}] is {:.6g}, expected {:.6g}: off by {:.1e}, allowed {:.0e}", row / n_q,
+                           row % n_q, result.furthest_lse.found, result.furthest_lse.expected, result.lse_error,
+                           result.allowed_lse_error);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected) {
+    check_count(what, found, expected, expected);
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
+    const std::string expected = least == most ? fmt::to_string(least) : fmt::format("{} to {}", least, most);
+    CHECK_MESSAGE((least <= found && found <= most), fmt::format("{}: found {}, expected {}", what, found, expected));
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where) {
+    check_count(fmt::format("{} ({})", what, where), found, expected);
+}
+
+int length_near(int tile, int most, std::mt19937_64& random) {
+    const auto below = [&](int end) { return int(random() % std::uint64_t(end)); };
+    const int edge = tile * (1 + below(most / tile)), any = 1 + below(most);
+    return std::clamp(std::array{edge - 1, edge, edge + 1, any}[std::size_t(below(4))], 1, most);
+}
+
+std::vector<int> more_keys_near(int tile, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int> all;
+    for (const int off : {0, 1, -1, -2}) all.push_back(tile * int(off < 0 ? 1 + random() % 2 : random() % 3) + off);
+    all.push_back(int(random() % unsigned(3 * tile)));
+    all.push_back(-1 - int(random() % unsigned(3 * tile)));
+    return all;
+}
+
+void check_lengths_near(int B_r, int B_c, int head_dim) {
+    std::mt19937_64 random(test_seed());
+    const Support& supports = stage_under_test().supports;
+    for (const int d : supports.head_dims)
+        for (const bool causal : {false, true, true}) {
+            if (head_dim > 0 && d != head_dim) continue;
+            AttentionShape shape = shape_of(2, length_near(B_r, 2 * B_r + 1, random), length_near(B_c, 300, random), d);
+            shape.dtype = dtype_number(random());
+            shape.causal = causal;
+            if (supports.grouped_query) shape.kv_heads = 1;
+            if (!why_unsupported(supports, shape, supports.lse).empty()) continue;
+            const std::string wrong =
+                fault(stage_under_test(), make_inputs(with_enough_rows(shape), Values::normal, random()));
+            CHECK_MESSAGE(wrong.empty(), wrong);
+        }
 }
 
 void check_ignores_scratch(const Inputs& inputs) {
@@ -415,23 +510,60 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
         for (auto* tensor : {&in.K, &in.V})
             std::fill(tensor->begin() + seen * d, tensor->end(), std::numeric_limits<float>::quiet_NaN());
         const Outputs found = run(stage_under_test(), in, true);
-        CHECK(std::equal(found.O.begin(), found.O.begin() + rows * d, expected.O.begin()));
-        CHECK(std::equal(found.lse.begin(), found.lse.begin() + rows, expected.lse.begin()));
-        CHECK(std::isnan(found.O.at(std::size_t(later * d))));
+        // A NaN is not what it was either.
+        const auto changed = [](const auto& now, const auto& before, std::ptrdiff_t elements) {
+            return std::mismatch(now.begin(), now.begin() + elements, before.begin()).first - now.begin();
+        };
+        const std::ptrdiff_t in_O = changed(found.O, expected.O, rows * d),
+                             in_lse = changed(found.lse, expected.lse, rows);
+        constexpr const char* message =
+            "{} of query {} is {} with NaN in K and V from key {} on, expected {} as before: the query sees none of "
+            "these";
+        if (in_O < rows * d)
+            FAIL_CHECK(
+                fmt::format(message, "O", in_O / d, found.O[std::size_t(in_O)], seen, expected.O[std::size_t(in_O)]));
+        if (in_lse < rows)
+            FAIL_CHECK(fmt::format(message, "LSE", in_lse, found.lse[std::size_t(in_lse)], seen,
+                                   expected.lse[std::size_t(in_lse)]));
+        CHECK_MESSAGE(
+            std::isnan(found.O.at(std::size_t(later * d))),
+            fmt::format("O of query {} is {} with NaN in K and V from key {} on, expected NaN: it sees that key", later,
+                        found.O.at(std::size_t(later * d)), seen));
     } catch (const CudaError& error) {
         FAIL_CHECK(error.what());
     }
 }
 
-double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row) {
+std::string wrong_directions(const Inputs& inputs) {
+    const Outputs outputs = run(stage_under_test(), inputs);
+    const AttentionRows reference = reference_attention(inputs, rows_to_check(inputs.shape, 1));
     const std::size_t d = static_cast<std::size_t>(reference.head_dim);
-    double product = 0, norm = 0, reference_norm = 0;
-    for (std::size_t x = row * d; x < (row + 1) * d; ++x) {
-        product += outputs.O[x] * reference.O[x];
-        norm += double(outputs.O[x]) * outputs.O[x];
-        reference_norm += reference.O[x] * reference.O[x];
+    for (std::size_t r = 0; r < reference.rows.size(); ++r) {
+        const float* O = &outputs.O[reference.rows[r] * d];
+        const double* wanted = &reference.O[r * d];
+        const double length = std::sqrt(std::inner_product(O, O + d, O, 0.0));
+        const double wanted_length = std::sqrt(std::inner_product(wanted, wanted + d, wanted, 0.0));
+        std::size_t furthest = 0;
+        double off = -1;  // of the furthest
+        for (std::size_t x = 0; x < d && !std::isnan(off); ++x) {
+            const double now = std::abs(O[x] / length - wanted[x] / wanted_length);
+            if (!(now <= off)) furthest = x, off = now;
+        }
+        if (off <= 0.001) continue;
+        return fmt::format(
+            "{}: O[query {}][{}] is {:.6g}, {:.3g} of its row's length; expected {:.6g}, {:.3g} of its row's length",
+            to_string(inputs.shape), reference.rows[r], furthest, O[furthest], O[furthest] / length, wanted[furthest],
+            wanted[furthest] / wanted_length);
     }
-    return product / std::sqrt(norm * reference_norm);
+    return "";
+}
+
+int drawn_length(int tile, int least, int most, std::uint64_t turn) {
+    std::mt19937_64 random(test_seed() + turn * 0x9E3779B97F4A7C15u);
+    const auto from_to = [&](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
+    const int kind = static_cast<int>((test_seed() + turn) % 4);
+    if (kind == 3) return from_to(least, most);
+    return std::clamp(from_to((least + tile - 1) / tile, most / tile) * tile + kind - 1, least, most);
 }
 
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {

@@ -1,7 +1,9 @@
 // What the test files of the rungs share.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +40,10 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 /// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
 /// luck.
 AttentionShape with_enough_rows(AttentionShape shape);
+
+/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them. `turn` tells
+/// the lengths of a run apart; four seeds in a row have all four kinds.
+int drawn_length(int tile, int least, int most, std::uint64_t turn);
 
 /// Q, K and V of such a shape.
 Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal);
@@ -79,6 +85,10 @@ struct VirtualGpu {
 /// What a stage does, counted, with LSE; nothing where the kernel stops, and then the test has failed.
 emulator::Work work_of(const Stage& stage, const Inputs& inputs);
 
+/// All but LSE goes by TMA, so many bytes each way; without bank conflicts, and with so many barriers of all threads.
+void check_by_tma(const emulator::Work& work, std::uint64_t loaded_bytes, std::uint64_t stored_bytes,
+                  std::uint64_t barriers, const std::string& where);
+
 /// The report of a race or of anything else that goes wrong while a stage runs, with LSE; "" if nothing does.
 std::string race(const Stage& stage, const Inputs& inputs);
 #endif
@@ -88,6 +98,26 @@ std::string race(const Stage& stage, const Inputs& inputs);
 /// what.
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layout::heads_first);
 
+/// The same of LSE alone.
+std::string lse_fault(const Stage& stage, const Inputs& inputs);
+
+/// Fails with "what: found 3, expected 4".
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
+
+/// A length that the last tiles of a problem may go wrong by: a multiple of `tile`, one less, one more, or any; from 1
+/// to `most`.
+int length_near(int tile, int most, std::mt19937_64& random);
+
+/// By how many keys exceed queries: multiples of `tile` with 0, +1, -1 and -2 more, any number, and less keys than
+/// queries. Which multiples and numbers, by the seed.
+std::vector<int> more_keys_near(int tile, std::uint64_t seed);
+
+/// The stage under test agrees with the reference on such lengths, drawn anew by each seed, causal too. For one head
+/// dimension, or for all.
+void check_lengths_near(int B_r, int B_c, int head_dim = 0);
+
 /// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen`
 /// on; query `later` sees them.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later);
@@ -95,7 +125,8 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
 /// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.
 void check_ignores_scratch(const Inputs& inputs);
 
-/// Cosine of the angle between row `row` of the output and of the reference, which holds all rows.
-double cosine_of_rows(const Outputs& outputs, const AttentionRows& reference, std::size_t row);
+/// What is wrong with the rows of O, in words, if each may be off by one factor, which an open exercise leaves out; ""
+/// if nothing is.
+std::string wrong_directions(const Inputs& inputs);
 
 }  // namespace flashladder
