@@ -1,13 +1,22 @@
 // The `ladder` program as a learner uses it: in a copy of the project, with chapters solved, broken and begun.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <thread>
 
 #include "command_result.h"
 #include "exercises.h"
@@ -45,9 +54,71 @@ public:
         fs::remove(log);
         return result;
     }
+    std::string solution(int number) const {
+        return read_file(fmt::format("{}/solutions/{}/attention.cu", root_,
+                                     fs::path(chapter(number)).parent_path().filename().string()));
+    }
+    std::string program() const { return root_ + "/build/cpu/bin/ladder"; }
 
 private:
     std::string root_;
+};
+
+/// Another chapter than 01, which is put back at the end of the scope.
+class Borrowed {
+public:
+    Borrowed(const Project& project, int number) : file_(project.chapter(number)), starter_(read_file(file_)) {}
+    Borrowed(const Borrowed&) = delete;
+    ~Borrowed() { write_file(file_, starter_); }
+    void write(std::string_view text) const { write_file(file_, text); }
+
+private:
+    std::string file_, starter_;
+};
+
+/// `./ladder watch NN`, as a shell starts it behind an &.
+class Watch {
+public:
+    Watch(const Project& project, const std::string& chapter) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1);  // whom it leaves behind, we get
+        fs::remove(log_);
+        process_ = fork();
+        if (process_ != 0) return;
+        signal(SIGINT, SIG_IGN);
+        if (!std::freopen("/dev/null", "r", stdin) || !std::freopen(log_.c_str(), "w", stdout) || dup2(1, 2) < 0)
+            _exit(1);
+        execl(project.program().c_str(), "ladder", "watch", chapter.c_str(), "--seed", "1", nullptr);
+        _exit(127);
+    }
+    Watch(const Watch&) = delete;
+    ~Watch() {
+        kill(process_, SIGKILL);
+        fs::remove(log_);
+    }
+
+    std::string output() const { return fs::exists(log_) ? read_file(log_) : ""; }
+    /// Waits until it has said this after `from` bytes of output. Returns where that ends.
+    std::size_t await(const std::string& words, std::size_t from) const {
+        for (int i = 0; i < 1200; ++i) {
+            const std::string text = output();
+            if (const std::size_t at = text.find(words, std::min(from, text.size())); at != std::string::npos)
+                return at + words.size();
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+        FAIL_CHECK("it never says '", words, "', but: ", output());
+        return output().size();
+    }
+    /// Its status after SIGINT.
+    int interrupt() const {
+        kill(process_, SIGINT);
+        int status = 0;
+        waitpid(process_, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+
+private:
+    std::string log_ = (fs::temp_directory_path() / fmt::format("ladder-watch-{}.log", getpid())).string();
+    pid_t process_;
 };
 
 TEST_CASE("what does not exist: one clear line, and not status 0") {
@@ -56,6 +127,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"test 99", "there is no chapter 99 (there are 00, 01"},
         {"test nonsense", "there is no chapter nonsense"},
         {"hint 1.9", "there is no exercise 1.9 (chapter 01 has 1.1, 1.2, 1.3)"},
+        {"watch 99", "there is no chapter 99"},
         {"hint 77", "there is no chapter 77"},
         {"solve 99", "there is no chapter 99"},
         {"reset 99", "there is no chapter 99"},
@@ -72,6 +144,8 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"timeline 02 --n 64 --block=-1", "--block"},
         {"timeline 02 --n 64 --trace /dev/null/file", "/dev/null"},
         {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
+        {"profile 99 --mine", "there is no chapter 99"},
+        {"timeline 99 --mine", "there is no chapter 99"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
         {"launch 03 --n -5", "n_q is -5, but must be at least 1"},
@@ -117,9 +191,106 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
     }
 }
 
-TEST_CASE("list, hint and help") {
+TEST_CASE("list: by exercise, what the last test said of this very text and of no other, and what is next") {
     const Project project;
-    CHECK(project.ladder("list").says("01-minimal-flash"));
+    const std::string starter = read_file(project.chapter(1));
+    const auto line = [&] {
+        const std::string text = project.ladder("list").output;
+        const std::size_t at = text.find("01-minimal-flash");
+        REQUIRE(at != std::string::npos);
+        return text.substr(at, text.find('\n', at) - at);
+    };
+    const auto ends_with_next = [&](const std::string& words) {
+        return project.ladder("list").last_line().starts_with("next: " + words);
+    };
+    const std::string begun = replace_once(starter, "m_ij = 0;", "m_ij = 1;");
+    const std::size_t line_of_1_2 =
+        1 + std::size_t(std::count(starter.begin(), starter.begin() + long(starter.find("// EXERCISE 1.2")), '\n'));
+    const std::string at_1_2 = fmt::format("exercise 1.2 at chapters/01-minimal-flash/attention.cu:{}", line_of_1_2);
+    CHECK(line().ends_with("not begun"));
+    write_file(project.chapter(1), starter + "// a comment\n");
+    CHECK(line().ends_with("not begun"));
+    write_file(project.chapter(1), starter + "int changed;\n");
+    CHECK(line().ends_with("0 of 3 begun, open 1.1 1.2 1.3, changed outside the exercises"));
+    write_file(project.chapter(1), begun);
+    CHECK(line().ends_with("1 of 3 begun: 1.1, open 1.2 1.3"));
+    CHECK(ends_with_next("./ladder test 01, " + at_1_2));
+
+    CHECK(project.ladder("test 01").status == 1);
+    CHECK(line().ends_with("1 of 3 begun: 1.1, open 1.2 1.3  red at 1.1"));
+    CHECK(ends_with_next("./ladder test 01, exercise 1.1 at chapters/01-minimal-flash/attention.cu:"));
+    write_file(project.chapter(1), begun + "\n");
+    CHECK(line().ends_with("open 1.2 1.3"));
+    CHECK(ends_with_next("./ladder test 01, " + at_1_2));
+    write_file(project.chapter(1), begun);
+    CHECK(line().ends_with("red at 1.1"));
+
+    write_file(project.chapter(1), replace_once(begun, "// END 1.3", ""));
+    CHECK(line().ends_with("1 of 3 begun: 1.1, open 1.2, markers gone 1.3"));
+    write_file(project.chapter(1), project.solution());
+    CHECK(line().ends_with("the solution"));
+    CHECK(ends_with_next("read chapters/00-standard-attention/README.md; ./ladder test 00, exercise 0.1 at "));
+    write_file(project.chapter(1), project.solution() + "\n");
+    CHECK(line().ends_with("3 of 3 begun: 1.1 1.2 1.3"));
+    CHECK(project.ladder("list").last_line() == "next: ./ladder test 01");
+    fs::remove(project.chapter(0) + ".away");
+    fs::rename(project.chapter(0), project.chapter(0) + ".away");
+    write_file(project.chapter(1), project.solution());
+    CHECK(project.ladder("list").says("00-standard-attention    missing\n"));
+    CHECK(ends_with_next("./ladder reset 00 makes chapters/00-standard-attention/attention.cu"));
+    fs::rename(project.chapter(0) + ".away", project.chapter(0));
+}
+
+TEST_CASE("an older version that is moved back is what is tested, though its time is older than what was built") {
+    const Project project;
+    const std::string aside = project.chapter(1) + ".aside";
+    fs::copy_file(project.chapter(1), aside, fs::copy_options::overwrite_existing);
+    fs::last_write_time(aside, fs::last_write_time(aside) - std::chrono::hours(1));
+    write_file(project.chapter(1), project.solution());
+    CHECK(project.ladder("test 01").status == 0);
+    fs::rename(aside, project.chapter(1));
+    CHECK(project.ladder("test 01").says("FAIL  EXERCISE 1.1"));
+}
+
+TEST_CASE("watch: every save is tested; red with a hint, green, a syntax error with its line; nothing is left behind") {
+    const Project project;
+    const Watch watch(project, "01");
+    std::size_t at = watch.await("FAIL  EXERCISE 1.1", 0);
+    at = watch.await("your code goes to chapters/01-minimal-flash/attention.cu:", at);
+    at = watch.await("it begins: Row r of S holds", at);
+    at = watch.await("repeats this run", at);
+
+    write_file(project.chapter(1), project.solution());  // beside it and renamed, as some editors do
+    at = watch.await("chapters/01-minimal-flash/attention.cu, saved ", at);
+    at = watch.await("ok    EXERCISE 1.1", at);
+    at = watch.await("the exercises are green; now all else", at);
+
+    // While all else is tested. In place, as other editors do.
+    const std::string wrong = replace_once(project.solution(), "fmaxf(m_old, m_ij);", "fmaxf(m_old, m_ij;");
+    const std::size_t line =
+        1 + std::size_t(std::count(wrong.begin(), wrong.begin() + long(wrong.find("fmaxf(m_old, m_ij;")), '\n'));
+    std::FILE* file = std::fopen(project.chapter(1).c_str(), "w");
+    REQUIRE(file);
+    CHECK(std::fputs(wrong.c_str(), file) >= 0);
+    std::fclose(file);
+    const std::size_t again = watch.await("saved again", at);
+    CHECK(watch.output().substr(at, again - at).find("all green") == std::string::npos);
+    at = watch.await("does not compile:\n\n", again);
+    at = watch.await(fmt::format("chapters/01-minimal-flash/attention.cu:{}:", line), at);
+    at = watch.await("error: ", at);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    CHECK(watch.output().find("error: ", at) == std::string::npos);  // the first one alone
+
+    write_file(project.chapter(1), project.solution() + "\n");
+    at = watch.await("chapters/01-minimal-flash/attention.cu, saved ", at);  // now something is built
+    CHECK(watch.interrupt() == 130);
+    CHECK(waitpid(-1, nullptr, WNOHANG) == -1);
+    CHECK(errno == ECHILD);
+    CHECK(project.ladder("list").says("3 of 3 begun: 1.1 1.2 1.3\n"));  // and no result
+}
+
+TEST_CASE("hint and help") {
+    const Project project;
     const CommandResult hint = project.ladder("hint 1.2");
     CHECK(hint.status == 0);
     CHECK(hint.says("Line 11"));
@@ -304,7 +475,7 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
                       json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();
     const CommandResult starter = project.ladder(question + json);
     CHECK(starter.status == 1);
-    CHECK(starter.says("01-minimal-flash (yours) is wrong, not counted: B 1 H 1 N 64 d 32 f32: error"));
+    CHECK(starter.says("01-minimal-flash (yours) is wrong, not counted: B 1 H 1 N 64 d 32 f32: O[batch 0"));
     const auto origins = [&] {
         const auto results = nlohmann::json::parse(read_file(json));
         std::vector<std::string> all;
@@ -328,6 +499,101 @@ TEST_CASE("bench --mine: your kernel beside the solution; a wrong one is not cou
     const CommandResult broken = project.ladder("bench 1 --d 32 --n 64 --mine");
     CHECK(broken.status == 1);
     CHECK(broken.says("chapters/01-minimal-flash/attention.cu does not compile:"));
+}
+
+TEST_CASE("profile --mine: scalar loads ask for the same bytes in more sectors; by the lines of your file") {
+    const Project project;
+    const Borrowed chapter(project, 2);
+    const std::string
+        json = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string(),
+        question = "profile 2 --mine --n 64 --seed 1 --lines 30 --json " + json, solution = project.solution(2),
+        wide = "values = reinterpret_cast<const float4&>(tensor[std::size_t(first_row + r) * d + x]);",
+        scalar = "for (int k = 0; k < 4; ++k) (&values.x)[k] = tensor[std::size_t(first_row + r) * d + x + k];";
+    const auto asked = [](const nlohmann::json& row, const char* what) {
+        std::uint64_t sum = 0;
+        for (const auto& kind : row.at("counts").at("total").at("global")) sum += kind.at(what).get<std::uint64_t>();
+        return sum;
+    };
+    const auto rows = [&] { return nlohmann::json::parse(read_file(json)).at("rows"); };
+
+    chapter.write(replace_once(solution, wide, scalar));
+    const CommandResult loads = project.ladder(question);
+    CHECK_MESSAGE(loads.status == 0, loads.output);
+    CHECK(!loads.says("Yours is wrong"));
+    CHECK(loads.says("if (first_row + r < N) for (int k = 0; k < 4; ++k)"));  // the text of the learner's line
+    REQUIRE(rows().size() == 2);
+    const auto yours = rows().at(0), theirs = rows().at(1);
+    CHECK(yours.at("origin") == "chapter");
+    CHECK(theirs.at("origin") == "solution");
+    CHECK(asked(yours, "requested_bytes") == asked(theirs, "requested_bytes"));
+    // Of what is read from Q, K and V, which is nearly all that is read, each warp now takes 16 sectors four times.
+    CHECK(asked(yours, "sectors") > 3 * asked(theirs, "sectors"));
+    CHECK(asked(yours, "accesses") > 2 * asked(theirs, "accesses"));
+    CHECK(yours.at("counts").at("total").at("shared") == theirs.at("counts").at("total").at("shared"));
+    for (const auto& line : yours.at("launches").at(0).at("lines"))
+        CHECK(!line.at("line").get<std::string>().starts_with("solutions/"));
+    const std::string line = loads.output.substr(loads.output.find("sectors of 32 bytes"));
+    CHECK(line.find(fmt::format(" {} ", asked(yours, "sectors"))) <
+          line.find(fmt::format(" {} ", asked(theirs, "sectors"))));
+    CHECK(line.find(fmt::format(" {} ", asked(theirs, "sectors"))) < line.find('\n'));
+
+    chapter.write(solution);
+    CHECK(project.ladder(question).status == 0);
+    CHECK(rows().at(0).at("counts").at("total") == rows().at(1).at("counts").at("total"));  // built alike
+    CHECK(rows().at(0).at("right") == true);
+    fs::remove(json);
+
+    chapter.write(replace_once(solution, "S[r][c] += dot(q[r], k);", "S[r][c] += 2 * dot(q[r], k);"));
+    CHECK(project.ladder("profile 2 --mine --n 64").says("Yours is wrong: B 1 H 1 N 64 d 64 f32: O[batch 0"));
+    chapter.write(replace_once(solution, "l[i + row + r] = l_new[r]", "l[i + row + r + (1 << 28)] = l_new[r]"));
+    const CommandResult failing = project.ladder("profile 2 --mine --n 64 --seed 1");
+    CHECK(failing.status == 1);
+    CHECK(
+        failing.output.starts_with("chapters/02-shared-memory-tiling/attention.cu fails:\n\n"
+                                   "  chapters/02-shared-memory-tiling/attention.cu:117: "));
+    CHECK(failing.says("out of bounds: 4-byte write"));
+    CHECK(project.ladder("timeline 2 --mine --n 64 --seed 1")
+              .says("attention.cu:117: kernel: cudaErrorIllegalAddress: out of bounds"));
+    chapter.write(replace_once(solution, "const Registration", "// const Registration"));
+    CHECK(project.ladder("profile 2 --mine").output ==
+          "ladder: chapters/02-shared-memory-tiling/attention.cu registers no stage: its last lines should\n");
+    chapter.write("this is no C++\n");
+    const CommandResult broken = project.ladder("profile 2 --mine");
+    CHECK(broken.status == 1);
+    CHECK(broken.output.starts_with("chapters/02-shared-memory-tiling/attention.cu does not compile:"));
+}
+
+TEST_CASE("timeline --mine: how long copies may last, and how many products there are beside them, whatever the seed") {
+    const Project project;
+    const Borrowed chapter(project, 7);
+    const std::string solution = project.solution(7);
+    const auto numbers = [&](const std::string& text, const char* what, int seed) {  // yours, and the solution's
+        chapter.write(text);
+        const CommandResult result = project.ladder(fmt::format("timeline 7 --mine --n 512 --seed {}", seed));
+        CHECK_MESSAGE(result.status == 0, result.output);
+        CHECK(result.says("07-async-copies (yours), B 1 H 1 N 512"));
+        const std::size_t at = result.output.find(what);
+        REQUIRE(at != std::string::npos);
+        std::istringstream line(result.output.substr(at + std::string(what).size()));
+        std::pair<double, double> found;
+        line >> found.first >> found.second;
+        CHECK(!line.fail());
+        return found;
+    };
+    const char *meanwhile = "matrix instructions of a warp meanwhile, on average", *beside = "beside a product";
+    for (const int seed : {1, 2}) {
+        const auto [same, solutions] = numbers(solution, meanwhile, seed);
+        CHECK(same > 0.9 * solutions);
+        CHECK(same < 1.1 * solutions);
+        const std::string one_slot =
+            replace_once(solution, "Config<128, 64, 2, d == 64>>", "Config<128, 64, 1, d == 64>>");
+        CHECK(numbers(one_slot, meanwhile, seed).first < solutions / 2);
+    }
+    std::string waits =
+        replace_once(solution, "V, t + stages - 1);\n", "V, t + stages - 1);\nptx::cp_async_wait<0>();\n");
+    waits = replace_once(waits, "K, t + stages);\n", "K, t + stages);\nptx::cp_async_wait<0>();\n");
+    const auto [yours, solutions] = numbers(waits, beside, 1);
+    CHECK(yours < solutions / 4);
 }
 
 TEST_CASE("diff: from the rung below, without exercise markers") {

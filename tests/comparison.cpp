@@ -282,7 +282,7 @@ TEST_CASE("each layout brings the inputs to the stage and its output back") {
     const Comparison c = check_in(Layout::padded);
     CHECK_FALSE(c.passed);
     CHECK(c.error <= c.allowed_error);
-    CHECK(c.describe(shape).ends_with(", 4 bytes written between rows of O"));
+    CHECK(c.describe(shape).find(": 4 bytes written between rows of O;") != std::string::npos);
     writes_a_gap = false;
 }
 

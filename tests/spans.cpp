@@ -154,6 +154,22 @@ TEST_CASE("the trace: nanoseconds become microseconds, and a load that is only a
     CHECK(events.back().at("dur") == 2.5);
 }
 
+TEST_CASE("copies and the products that begin before they arrive, by launch") {
+    // Of three copies the first two last through a product of warp 4 and two of warp 5; those of another launch, or
+    // before a copy and when it has arrived, do not count.
+    std::vector<Span> spans = {span(4, "product", "", 0, 1, 1),  span(0, "copy", "", 1, 2, 8, 2),
+                               span(4, "product", "", 3, 4, 9),  span(5, "product", "", 5, 6, 9, 2),
+                               span(5, "product", "", 8, 9, 10), span(0, "copy", "", 11, 12, 20)};
+    Span other = span(4, "product", "", 15, 16, 16);
+    other.launch = 1;
+    spans.push_back(other);
+    const Overlap found = overlap(spans);
+    CHECK(found.copies == 3);
+    CHECK(found.beside_products == 2);
+    CHECK(found.products == doctest::Approx(2 * (3 / 2.0) / 3));
+    CHECK(overlap({other}).copies == 0);
+}
+
 TEST_CASE("the summary adds up what the warps of a role did") {
     const std::string text = summary(of({span(0, "copy", "", 0, 1, 8, 3), span(4, "product", "", 9, 10, 13),
                                          span(5, "product", "", 11, 12, 13, 2), span(5, "product", "", 20, 21, 24)}));

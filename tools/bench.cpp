@@ -17,7 +17,7 @@
 #include "harness/run.h"
 #include "harness/timing.h"
 #include "launch.h"
-#include "programs.h"
+#include "mine.h"
 #include "progress.h"
 #include "results.h"
 #include "table.h"
@@ -404,28 +404,6 @@ AttentionShape cut_down(AttentionShape s, int batch, int kv_heads, int n) {
     return s;
 }
 
-namespace {
-
-/// Builds this program with the learner's kernel beside the solutions and runs it with these arguments. Returns its exit
-/// status; 1 if the kernel does not compile.
-int run_with_chapter(const Chapter& chapter, const std::vector<std::string>& arguments) {
-    constexpr const char* within = "LADDER_WITH_CHAPTER";
-    constexpr int time_limit_seconds = 300, timed_out = 124;  // what timeout(1) exits with
-    if (std::getenv(within))
-        throw std::runtime_error(fmt::format("{} registers no stage: its last lines should", chapter.file()));
-    check_is_there(chapter);
-    const std::string target = "mine-" + chapter.number();
-    if (!build_target(target, chapter.file())) return 1;
-    std::string command = fmt::format("{}=1 timeout {} {}", within, time_limit_seconds,
-                                      quoted((build_folder() / "bin" / target).string()));
-    for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));
-    const int status = run_command(command);
-    if (status == timed_out) fmt::print("gave up after {} s: a loop that never ends?\n", time_limit_seconds);
-    return status;
-}
-
-}  // namespace
-
 int bench(BenchOptions options, const std::vector<std::string>& arguments) {
     // What is wrong with the question is said before any work.
     for (std::string& rung : options.rungs) rung = find_chapter(rung).name;
@@ -437,7 +415,13 @@ int bench(BenchOptions options, const std::vector<std::string>& arguments) {
         throw std::invalid_argument(
             fmt::format("--mine takes one rung, not {}: ./ladder bench 03 --mine", options.rungs.size()));
     if (!options.json.empty()) check_can_be_written(options.json);
-    if (options.mine && mine().empty()) return run_with_chapter(find_chapter(options.rungs.front()), arguments);
+    if (options.mine && mine().empty()) {
+        const Chapter chapter = find_chapter(options.rungs.front());
+        constexpr const char* within = "LADDER_WITH_CHAPTER";
+        if (std::getenv(within)) learners_stage(chapter);  // which is missing
+        setenv(within, "1", 1);
+        return run_with_chapter(chapter, "mine-" + chapter.number(), arguments);
+    }
 
     std::vector<std::vector<Entrant>> all;
     std::set<std::string> skipped;

@@ -10,6 +10,7 @@
 #include "exercises.h"
 #include "files.h"
 #include "harness/inputs.h"
+#include "programs.h"
 
 namespace flashladder {
 namespace {
@@ -63,17 +64,30 @@ std::string starter_of(const Chapter& chapter) {
     return make_starter(read_file(in_project(chapter.solution())), "all");
 }
 
-int list_chapters() {
-    for (const Chapter& chapter : chapters()) {
-        const std::string solution = read_file(in_project(chapter.solution()));
-        const std::string mine = fs::exists(in_project(chapter.file())) ? read_file(in_project(chapter.file())) : "";
-        const std::string state = mine.empty()                    ? "missing (./ladder reset " + chapter.number() + ")"
-                                  : mine == starter_of(chapter) ? "not begun"
-                                  : mine == solution            ? "the solution"
-                                                                : "yours";
-        fmt::print("{:<26} {} exercises   {}\n", chapter.name, exercises(solution).size(), state);
-    }
-    return 0;
+std::string hint_of(const Chapter& chapter, const std::string& exercise) {
+    return hint(read_file(in_project("chapters/" + chapter.name + "/hints.md")), exercise);
+}
+
+std::string text_to_build(const Chapter& chapter) {
+    check_is_there(chapter);
+    const fs::path file = in_project(chapter.file()), last = build_folder() / "built" / (chapter.number() + ".cu");
+    const std::string text = read_file(file.string());
+    if (fs::exists(last) && read_file(last.string()) != text && fs::last_write_time(file) < fs::last_write_time(last))
+        fs::last_write_time(file, fs::file_time_type::clock::now());
+    write_file(last.string(), text);
+    return text;
+}
+
+int run_with_chapter(const Chapter& chapter, const std::string& program, const std::vector<std::string>& arguments) {
+    constexpr int time_limit_seconds = 300, timed_out = 124;  // what timeout(1) exits with
+    text_to_build(chapter);
+    if (!build_target(program, chapter.file())) return 1;
+    std::string command = fmt::format("timeout --foreground {} {}", time_limit_seconds,
+                                      quoted((build_folder() / "bin" / program).string()));
+    for (const std::string& argument : arguments) command += fmt::format(" {}", quoted(argument));
+    const int status = run_command(command);
+    if (status == timed_out) fmt::print("gave up after {} s: a loop that never ends?\n", time_limit_seconds);
+    return status;
 }
 
 int show_hint(const std::string& exercise) {
@@ -85,8 +99,7 @@ int show_hint(const std::string& exercise) {
     for (const Exercise& e : known) {
         ids.push_back(e.id);
         if (e.id != wanted) continue;
-        fmt::print("{}  {}\n\n{}\n", e.id, e.statement,
-                   hint(read_file(in_project("chapters/" + chapter.name + "/hints.md")), e.id));
+        fmt::print("{}  {}\n\n{}\n", e.id, e.statement, hint_of(chapter, e.id));
         return 0;
     }
     throw std::invalid_argument(

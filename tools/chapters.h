@@ -25,10 +25,20 @@ Chapter find_chapter(const std::string& name);
 void check_is_there(const Chapter& chapter);
 
 // Each returns the exit status of the program.
-int list_chapters();
 int show_hint(const std::string& exercise);  // "1.2"
 int solve_chapter(const Chapter& chapter);   // the solution becomes the learner's file
 int reset_chapter(const Chapter& chapter);   // the starter becomes the learner's file
+
+/// The hint for an exercise of this chapter, "1.2"; "" if it has none.
+std::string hint_of(const Chapter& chapter, const std::string& exercise);
+
+/// The learner's file, about to be built. The build goes by times: if another text was built last, and this one has an
+/// older time, as what was put aside and is moved back has, it is given a new one. Throws as check_is_there().
+std::string text_to_build(const Chapter& chapter);
+
+/// Builds a program that has the learner's kernel beside solutions, and runs it with these arguments. Returns its exit
+/// status; 1 if the kernel does not compile, and then the compiler's words are printed.
+int run_with_chapter(const Chapter& chapter, const std::string& program, const std::vector<std::string>& arguments);
 
 /// The starter of a chapter, as it should be committed.
 std::string starter_of(const Chapter& chapter);

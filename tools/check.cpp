@@ -27,6 +27,7 @@ int check_program(const CheckOptions&) {
 #include <string_view>
 
 #include "files.h"
+#include "merged_accesses.h"
 #include "programs.h"
 #include "table.h"
 #include "translate.h"
@@ -177,6 +178,14 @@ void explain(const std::string& compiler_said) {
 
 std::string compiler() { return read_file(check_folder() / "compiler"); }
 
+/// The options that compilers share.
+std::string compile_options(const CheckOptions& options) {
+    std::string text;
+    for (const std::string& include_folder : options.include_folders) text += " -I" + quoted(include_folder);
+    for (const std::string& definition : options.definitions) text += " -D" + quoted(definition);
+    return text;
+}
+
 /// False if it does not compile; why has been printed.
 bool compile(const fs::path& source, const std::string& name, const CheckOptions& options, const fs::path& object) {
     const fs::path log = object.string() + ".log", folder = fs::path(name).parent_path();
@@ -186,8 +195,7 @@ bool compile(const fs::path& source, const std::string& name, const CheckOptions
                                       quoted(object), quoted(folder.empty() ? "." : folder.string()));
     if (fs::path(name).is_relative())
         command += " " + quoted(fmt::format("-fdebug-prefix-map={}=.", fs::current_path().string()));
-    for (const std::string& include_folder : options.include_folders) command += " -I" + quoted(include_folder);
-    for (const std::string& definition : options.definitions) command += " -D" + quoted(definition);
+    command += compile_options(options);
     const int status = run_logged(command, log);
     const std::string said = read_file(log);
     fmt::print(stderr, "{}", said);
@@ -277,7 +285,8 @@ std::vector<std::pair<std::string, LineCounts>> worst_first(const std::map<std::
     return sorted;
 }
 
-void print_counts(const std::string& text, int most) {
+void print_counts(const std::string& text, const CheckOptions& options) {
+    const int most = options.lines;
     std::map<std::string, LineCounts> kernels, lines;
     const nlohmann::json work = nlohmann::json::parse(text);
     for (const auto& launch : work.at("launches")) {
@@ -308,7 +317,10 @@ void print_counts(const std::string& text, int most) {
     fmt::print("\n{}\n{}", by_kernel.plain(), by_line.plain());
     const int left = static_cast<int>(lines.size()) - most;
     if (left > 0) fmt::print("{} more line{}: --lines {}\n", left, left == 1 ? "" : "s", lines.size());
-    fmt::print("\n");
+    const std::string mergeable = describe_mergeable(work.at("launches"), fs::current_path(), std::size_t(most), [&] {
+        return machine_code(options.files, compile_options(options));
+    });
+    fmt::print("{}{}\n", mergeable.empty() ? "" : "\n", mergeable);
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -344,7 +356,7 @@ int check_program(const CheckOptions& options) {
                        result.status < 128 ? result.status : result.status - 128);
             return 1;
         }
-        if (!result.counts.empty()) print_counts(result.counts, options.lines);
+        if (!result.counts.empty()) print_counts(result.counts, options);
     }
     const std::uint64_t last = options.seed + static_cast<std::uint64_t>(options.seeds) - 1;
     fmt::print("{}: {}no bad access by seed{}\n", file, options.races ? "no race, " : "",

@@ -40,7 +40,7 @@ CommandLine parse(int argc, char** argv) {
     add_seed(run);
     run->add_option("--json", line.run.json, "write the results to this file");
     run->add_flag("--no-timing", no_timing, "check only");
-    app.add_subcommand("list", "the rungs, and how far you are");
+    app.add_subcommand("list", "the rungs, how far you are by exercise, and what is next");
     auto* test =
         app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");
     add_chapter(test);
@@ -48,6 +48,9 @@ CommandLine parse(int argc, char** argv) {
     add_seed(test);
     test->add_option("--seeds", line.test.seeds, "repeat with so many seeds")->check(CLI::PositiveNumber);
     test->add_flag("--verbose", line.test.verbose, "show the test program's whole output");
+    auto* watch = app.add_subcommand("watch", "test your chapter after every save (./ladder watch 01); Ctrl-C ends it");
+    add_chapter(watch);
+    add_seed(watch);
     auto* hint = app.add_subcommand("hint", "a hint for an exercise (./ladder hint 1.2)");
     hint->add_option("exercise", line.exercise, "1.2")->required();
     add_chapter(app.add_subcommand("solve", "put the solution into your chapter; your version is kept"));
@@ -92,6 +95,7 @@ CommandLine parse(int argc, char** argv) {
         ->check(CLI::PositiveNumber);
     profile->add_option("--roofline", line.profile.roofline, "draw the roofline, and where this is under it, as SVG");
     profile->add_option("--json", line.profile.json, "write the counts and costs to this file");
+    profile->add_flag("--mine", line.profile.mine, "your chapter beside the solution");
     add_seed(profile);
     auto* timeline = app.add_subcommand(
         "timeline", "who does what when in one block of a rung: its order on the emulator, nanoseconds on a GPU");
@@ -102,6 +106,7 @@ CommandLine parse(int argc, char** argv) {
         ->capture_default_str();
     timeline->add_option("--trace", line.timeline.trace, "write it to this file, which Chrome and Perfetto open");
     timeline->add_option("--svg", line.timeline.svg, "draw it");
+    timeline->add_flag("--mine", line.timeline.mine, "of your chapter, not of the solution");
     add_seed(timeline);
     auto* launch =
         app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");

@@ -22,13 +22,18 @@ int profile_rung(const Chapter&, const ProfileOptions&) {
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cost_model.h"
 #include "count.h"
 #include "files.h"
 #include "harness/closed_forms.h"
 #include "harness/inputs.h"
+#include "launch.h"
+#include "merged_accesses.h"
+#include "mine.h"
 #include "programs.h"
+#include "reference.h"
 #include "results.h"
 #include "table.h"
 
@@ -38,22 +43,31 @@ namespace {
 namespace fs = std::filesystem;
 using emulator::Work;
 
-void print_kernels(const StageCounts& counts) {
+/// What was counted of one kernel; `whose` is put behind names, and "" where there is one alone.
+struct Counted {
+    StageCounts counts;
+    std::string whose;
+};
+
+void print_kernels(const std::vector<Counted>& all) {
     Table table({"kernel", "blocks", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
                  "exp", "divisions", "barriers"});
-    for (const auto& launch : counts.work.launches) {
+    const auto add = [&](const emulator::LaunchWork& launch, const std::string& whose) {
         const auto global = launch.total.all_global();
         const auto shared = launch.total.all_shared();
-        table.add({launch.kernel, fmt::format("{}", launch.grid.x * launch.grid.y * launch.grid.z),
+        table.add({launch.kernel + whose, fmt::format("{}", launch.grid.x * launch.grid.y * launch.grid.z),
                    readable_bytes(double(global.requested_bytes)),
                    readable_bytes(double(launch.distinct_read_bytes + launch.distinct_written_bytes)),
                    readable_bytes(double(global.sectors * emulator::sector_bytes)), percent(global.coalescing()),
                    fmt::format("{}", shared.wavefronts), percent(conflict_share(shared)),
                    fmt::format("{}", launch.total.exponentials), fmt::format("{}", launch.total.divisions),
                    fmt::format("{}", launch.total.barriers)});
-    }
+    };
+    for (const Counted& one : all)
+        for (const emulator::LaunchWork& launch : one.counts.work.launches) add(launch, one.whose);
     fmt::print("{}\n", table.plain());
-    const Work total = counts.work.total();
+    if (all.size() > 1) return;  // print_beside() has the rest
+    const Work total = all.front().counts.work.total();
     if (total.overlapped_exponentials > 0)
         fmt::print("{} of the exponentials overlap with products of the same warpgroup\n",
                    percent(double(total.overlapped_exponentials) / double(total.exponentials)));
@@ -61,16 +75,17 @@ void print_kernels(const StageCounts& counts) {
     if (total.overlapped_exponentials + total.named_barriers > 0) fmt::print("\n");
 }
 
-void print_tensors(const StageCounts& counts, const AttentionShape& s) {
+void print_tensors(const std::vector<Counted>& all, const AttentionShape& s) {
     const double element = double(bytes_per_element(s.dtype));
-    const std::map<std::string, double> sizes = {
-        {"Q", element * double(s.q_elements())},  {"K", element * double(s.kv_elements())},
-        {"V", element * double(s.kv_elements())}, {"O", element * double(s.q_elements())},
-        {"lse", 4.0 * double(s.lse_elements())},  {"scratch", double(counts.peak_scratch_bytes)}};
+    std::map<std::string, double> sizes = {{"Q", element * double(s.q_elements())},
+                                           {"K", element * double(s.kv_elements())},
+                                           {"V", element * double(s.kv_elements())},
+                                           {"O", element * double(s.q_elements())},
+                                           {"lse", 4.0 * double(s.lse_elements())}};
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
-    for (const auto& [name, work] : counts.tensors) {
+    const auto add = [&](const std::string& name, const TensorWork& work, const std::string& whose) {
         const double bytes = sizes.contains(name) ? sizes.at(name) : 0;
-        std::vector<std::string> cells = {name, readable_bytes(bytes)};
+        std::vector<std::string> cells = {name + whose, readable_bytes(bytes)};
         for (const emulator::GlobalWork* w : {&work.read, &work.written}) {
             const bool none = w->accesses == 0;
             cells.push_back(none ? "" : readable_bytes(double(w->requested_bytes)));
@@ -78,7 +93,16 @@ void print_tensors(const StageCounts& counts, const AttentionShape& s) {
             cells.push_back(none ? "" : percent(w->coalescing()));
         }
         table.add(cells);
-    }
+    };
+    std::set<std::string> names;
+    for (const Counted& one : all)
+        for (const auto& [name, work] : one.counts.tensors) names.insert(name);
+    for (const std::string& name : names)
+        for (const Counted& one : all) {
+            sizes["scratch"] = double(one.counts.peak_scratch_bytes);
+            if (const auto work = one.counts.tensors.find(name); work != one.counts.tensors.end())
+                add(name, work->second, one.whose);
+        }
     fmt::print("{}\n", table.plain());
 }
 
@@ -125,6 +149,47 @@ void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
     fmt::print("{}", table.plain());
 }
 
+/// Sums over the launches of two kernels, and how many times as much the first asks for; what neither does is left out.
+void print_beside(const StageCounts& yours, const StageCounts& solutions) {
+    Table table({"", "yours", "the solution's", "times"});
+    const auto add = [&](const char* what, auto of) {
+        const double a = double(of(yours)), b = double(of(solutions));
+        const std::string times = quotient(a, b);
+        if (a != 0 || b != 0)
+            table.add({what, fmt::format("{:.0f}", a), fmt::format("{:.0f}", b), times == "1.00" ? "" : times});
+    };
+    const auto global = [](const StageCounts& c) { return c.work.total().all_global(); };
+    const auto shared = [](const StageCounts& c) { return c.work.total().all_shared(); };
+    const auto of = [&](const char* what, auto member) {
+        add(what, [&](const StageCounts& c) { return c.work.total().*member; });
+    };
+    const auto most = [&](const char* what, auto member) {
+        add(what, [&](const StageCounts& c) {
+            std::size_t bytes = 0;
+            for (const auto& launch : c.work.launches) bytes = std::max<std::size_t>(bytes, launch.*member);
+            return bytes;
+        });
+    };
+    add("requested bytes", [&](const StageCounts& c) { return global(c).requested_bytes; });
+    add("distinct bytes", [&](const StageCounts& c) { return c.distinct_bytes(); });
+    add("accesses of warps to device memory", [&](const StageCounts& c) { return global(c).accesses; });
+    add("sectors of 32 bytes", [&](const StageCounts& c) { return global(c).sectors; });
+    add("accesses of warps to shared memory", [&](const StageCounts& c) { return shared(c).accesses; });
+    add("shared wavefronts", [&](const StageCounts& c) { return shared(c).wavefronts; });
+    add("of them bank conflicts", [&](const StageCounts& c) { return shared(c).conflicts; });
+    of("exponentials", &Work::exponentials);
+    of("of them beside products", &Work::overlapped_exponentials);
+    of("divisions", &Work::divisions);
+    of("barriers of blocks", &Work::barriers);
+    of("named barriers", &Work::named_barriers);
+    of("matrix instructions", &Work::matrix_instructions);
+    of("FLOP of matrix instructions", &Work::matrix_flops);
+    add("kernels launched", [](const StageCounts& c) { return c.work.launches.size(); });
+    most("dynamic shared memory of a block", &emulator::LaunchWork::dynamic_shared_bytes);
+    most("bytes on their way to a block, at most", &emulator::LaunchWork::most_bytes_in_flight);
+    add("device memory beyond inputs and output", [](const StageCounts& c) { return c.peak_scratch_bytes; });
+    fmt::print("{}\n", table.plain());
+}
 
 /// Which work of the counted one a unit does.
 const std::map<std::string, std::string> work_of_unit = {
@@ -162,38 +227,99 @@ nlohmann::json print_costs(const Card& card, const AttentionShape& shape, const 
     return json;
 }
 
+/// What nvcc may merge, by the machine code of a file.
+void print_mergeable(const nlohmann::json& launches, const std::string& file, int lines) {
+    const fs::path root = project_root();
+    const std::string text = describe_mergeable(launches, root, std::size_t(lines), [&] {
+        return machine_code({(root / file).string()},
+                            fmt::format("-std=c++20 -DFLASHLADDER_GPU -I{}", quoted((root / "common").string())));
+    });
+    if (!text.empty()) fmt::print("{}\n", text);
+}
+
+nlohmann::json row_with_launches(const Stage& stage, const CountedProblem& problem, const StageCounts& counts) {
+    nlohmann::json row = row_of(stage, problem, counts);
+    row["launches"] = emulator::to_json(counts.work).at("launches");
+    return row;
+}
+
+/// The learner's kernel beside the solution. Fills results["rows"], the learner's first.
+void print_with_mine(const Chapter& chapter, const CountedProblem& problem, const Card& card,
+                     const ProfileOptions& options, nlohmann::json& results) {
+    const Stage &mine = learners_stage(chapter), &solution = find_stage(chapter.name);
+    const auto counted = [&](const Stage& stage, const char* whose) {
+        emulator::reseed(options.seed);  // in the same order
+        return Counted{count(stage, problem, options.seed), whose};
+    };
+    const Counted yours = counted(mine, " (yours)"), theirs = counted(solution, "");
+    fmt::print("{}, {}, on the emulator: what your kernels ask for, and the solution's.\n\n", solution.name(),
+               to_string(problem.shape));
+    const Inputs inputs = make_inputs(problem.shape, Values::normal, options.seed);
+    const auto rows = rows_to_check(problem.shape, options.seed);
+    const Comparison c = compare(yours.counts.outputs, problem.shape, reference_attention(inputs, rows),
+                                 standard_attention(inputs, rows));
+    if (!c.passed)
+        fmt::print("Yours is wrong: {}\n./ladder test {} says more. This is what it asks for in any case:\n\n",
+                   c.describe(problem.shape), chapter.number());
+    print_beside(yours.counts, theirs.counts);
+    print_kernels({yours, theirs});
+    print_tensors({yours, theirs}, problem.shape);
+    print_lines(yours.counts, options.lines);
+    results["rows"] = {row_with_launches(mine, problem, yours.counts),
+                       row_with_launches(solution, problem, theirs.counts)};
+    nlohmann::json &row = results["rows"][0], &beside = results["rows"][1];
+    row["origin"] = "chapter", beside["origin"] = "solution", row["right"] = c.passed;
+    print_mergeable(row.at("launches"), chapter.file(), options.lines);
+    const double copies = options.copies > 0 ? options.copies : copies_that_fill(card, beside.at("counts"));
+    row["costs"] = print_costs(card, problem.shape, row.at("counts"), copies);
+    const ModelledCosts costs = model_costs(card, problem.shape, beside.at("counts"), copies);
+    fmt::print("The solution: bound by {}, {:.0f} microseconds.\n", costs.bound().unit,
+               costs.clocks() / card.clock_ghz / 1e3);
+}
+
 }  // namespace
 
 int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     const Card& card = find_card(options.card);
     for (const std::string& file : {options.json, options.roofline})
         if (!file.empty()) check_can_be_written(file);
-    const Stage& stage = find_stage(chapter.name);
+    const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
     CountedProblem problem = in_dtype_of(stage, {options.shape, options.lse});
     if (options.shared_bytes > 0) problem.shared_bytes = options.shared_bytes;
     emulator::reseed(options.seed);
-    const StageCounts counts = count(stage, problem, options.seed);
-    fmt::print("{}, {}, on the emulator: what its kernels ask for.\n\n", stage.name(), to_string(problem.shape));
-    print_kernels(counts);
-    print_tensors(counts, problem.shape);
-    print_lines(counts, options.lines);
-    if (const auto form = closed_form(stage.name(), problem.shape, problem.shared_bytes, problem.lse))
-        print_closed_form(counts, *form);
     nlohmann::json results = new_results();
-    results["rows"].push_back(row_of(stage, problem, counts));
-    nlohmann::json& row = results["rows"].back();
-    row["launches"] = emulator::to_json(counts.work).at("launches");
-    fmt::print("\n");
-    row["costs"] = print_costs(card, problem.shape, row.at("counts"),
-                               options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")));
+    if (options.mine) {
+        try {
+            print_with_mine(chapter, problem, card, options, results);
+        } catch (const CudaError& error) {
+            return tell_failure(chapter, error.what());
+        }
+    } else {
+        const StageCounts counts = count(stage, problem, options.seed);
+        fmt::print("{}, {}, on the emulator: what its kernels ask for.\n\n", stage.name(), to_string(problem.shape));
+        print_kernels({{counts, ""}});
+        print_tensors({{counts, ""}}, problem.shape);
+        print_lines(counts, options.lines);
+        nlohmann::json row = row_with_launches(stage, problem, counts);
+        print_mergeable(row.at("launches"), chapter.solution(), options.lines);
+        if (const auto form = closed_form(stage.name(), problem.shape, problem.shared_bytes, problem.lse))
+            print_closed_form(counts, *form);
+        fmt::print("\n");
+        row["costs"] = print_costs(card, problem.shape, row.at("counts"),
+                                   options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")));
+        results["rows"].push_back(row);
+    }
 
     // Not in options.json, which need not be a file that can be read.
     const fs::path file = fs::temp_directory_path() / fmt::format("ladder-profile-{}.json", getpid());
     write_file(file.string(), results.dump(1) + "\n");
-    if (has_python())
-        run_python_tool("ncu.py", {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
-    else
-        fmt::print("\nNot beside the profiler's counts: no python3 here.\n");
+    if (!options.mine) {  // what the profiler runs has no learner's kernel
+        if (has_python())
+            run_python_tool("ncu.py",
+                            {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
+        else
+            fmt::print("\nNot beside the profiler's counts: no python3 here.\n");
+    }
     const int drawn = options.roofline.empty() ? 0 : run_python_tool("roofline.py", {file.string(), options.roofline});
     const std::string text = read_file(file.string());  // what the profiler counted is in there now
     fs::remove(file);

@@ -18,11 +18,13 @@ struct ProfileOptions {
     int copies = 0;                // of the problem that run at once, for the model; 0: as many as fill the card
     std::string json;
     std::string roofline;  // an SVG file
+    bool mine = false;     // the learner's kernel beside the solution
     std::uint64_t seed = 1;
 };
 
 /// Counts one rung on one problem: by kernel, by tensor and by source line, worst first; then what this costs by the
-/// model, and what the profiler says, where there are a GPU and Nsight Compute. Returns the exit status.
+/// model, and what the profiler says, where there are a GPU and Nsight Compute. Of the learner's kernel the same beside
+/// the solution's, but the profiler's. Returns the exit status.
 int profile_rung(const Chapter& chapter, const ProfileOptions& options);
 
 }  // namespace flashladder

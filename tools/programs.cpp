@@ -9,7 +9,9 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "files.h"
 #include "harness/inputs.h"
@@ -36,12 +38,19 @@ int run_logged(const std::string& command, const std::filesystem::path& log) {
     return run_command(fmt::format("({}) > {} 2>&1 < /dev/null", command, quoted(log.string())));
 }
 
-bool build_target(const std::string& target, const std::string& file) {
-    const std::filesystem::path log = build_folder() / (target + "-build.log");
+namespace {
+std::string build_log(const std::string& target) { return (build_folder() / (target + "-build.log")).string(); }
+}  // namespace
+
+bool try_to_build(const std::string& target) {
     const std::string command = fmt::format("cmake --build {} --target {}", quoted(build_folder().string()), target);
-    if (run_logged(command, log) == 0) return true;
+    return run_logged(command, build_log(target)) == 0;
+}
+
+bool build_target(const std::string& target, const std::string& file) {
+    if (try_to_build(target)) return true;
     fmt::print("{} does not compile:\n\n", file);
-    const std::string text = read_file(log.string());
+    const std::string text = read_file(build_log(target));
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find('\n', begin), text.size());
         const std::string line = text.substr(begin, end - begin);
@@ -51,6 +60,36 @@ bool build_target(const std::string& target, const std::string& file) {
                            line.starts_with("/") || line.starts_with("cc1plus:");
         if (!noise || line.find("error") != std::string::npos) fmt::print("{}\n", line);
     }
+    return false;
+}
+
+std::string first_error(const std::string& words, const std::string& file) {
+    std::istringstream text(words);
+    std::vector<std::string> lines;
+    const std::string root = project_root() + "/";
+    for (std::string line; std::getline(text, line);) {
+        for (std::size_t at; (at = line.find(root)) != std::string::npos;) line.erase(at, root.size());
+        lines.push_back(line);
+    }
+    const auto is_error = [](const std::string& line) { return line.find("error: ") != std::string::npos; };
+    const auto error = std::ranges::find_if(lines, is_error);
+    if (error == lines.end()) return "";
+    std::string result = *error + "\n";
+    for (auto line = error + 1; line != lines.end() && line->starts_with(" "); ++line) result += *line + "\n";
+    if (error->starts_with(file + ":")) return result;
+    // g++ says before it from where in the file a template was used, and clang behind it.
+    const auto of_file = [&](const std::string& line) { return line.find(file + ":") != std::string::npos; };
+    const auto before = std::find_if(std::reverse_iterator(error), lines.rend(), of_file);
+    const auto behind = std::find_if(error, std::find_if(error + 1, lines.end(), is_error), of_file);
+    const std::string from = before != lines.rend() ? *before : behind != lines.end() ? *behind : "";
+    return from.empty() ? result : from.substr(from.find(file)) + "\n" + result;
+}
+
+bool build_or_first_error(const std::string& target, const std::string& file) {
+    if (try_to_build(target)) return true;
+    const std::string error = first_error(read_file(build_log(target)), file);
+    if (error.empty()) return build_target(target, file);  // an error of another kind, which it tells whole
+    fmt::print("{} does not compile:\n\n{}", file, error);
     return false;
 }
 

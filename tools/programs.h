@@ -19,9 +19,18 @@ int run_command(const std::string& command);
 /// The same, all its output in a file.
 int run_logged(const std::string& command, const std::filesystem::path& log);
 
-/// Builds a target of this build folder, quietly. False, and the compiler's words printed, if `file`, which it is made of,
-/// does not compile.
+/// Builds a target of this build folder. False if that fails.
+bool try_to_build(const std::string& target);
+
+/// The same; if it fails, the compiler's words of `file`, which it is made of, are printed.
 bool build_target(const std::string& target, const std::string& file);
+
+/// The same, but printed is the first error alone, with the line of `file` that it comes from.
+bool build_or_first_error(const std::string& target, const std::string& file);
+
+/// Of what a compiler said, its first error, and the lines that show it; first the line of `file`, a path from the
+/// project's folder, if the error is in a header that it uses. "" if there is none.
+std::string first_error(const std::string& words, const std::string& file);
 
 /// Builds a target while other things are done.
 class BackgroundBuild {

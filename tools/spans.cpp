@@ -169,6 +169,31 @@ nlohmann::json chrome_trace(const Timeline& timeline) {
         {"traceEvents", events}, {"displayTimeUnit", timeline.is_time ? "ns" : "ms"}, {"otherData", timeline.about}};
 }
 
+Overlap overlap(const std::vector<Span>& spans) {
+    struct Products {
+        std::vector<const Span*> spans;
+        std::set<int> warps;
+    };
+    std::map<int, Products> products;  // by launch
+    for (const Span& span : spans)
+        if (span.what == "product")
+            products[span.launch].spans.push_back(&span), products[span.launch].warps.insert(span.warp);
+    Overlap result;
+    for (const Span& span : spans) {
+        if (span.what != "copy") continue;
+        result.copies += span.times;
+        const auto& [beside, warps] = products[span.launch];
+        int meanwhile = 0;
+        for (const Span* product : beside)
+            if (span.begin < product->begin && product->begin < span.happened) meanwhile += product->times;
+        if (meanwhile == 0) continue;
+        result.beside_products += span.times;
+        result.products += span.times * double(meanwhile) / double(warps.size());
+    }
+    if (result.copies > 0) result.products /= result.copies;
+    return result;
+}
+
 std::string summary(const Timeline& timeline) {
     struct Sum {
         std::set<int> warps;

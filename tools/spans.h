@@ -67,6 +67,14 @@ Roles roles(const Timeline& timeline);
 /// its text, and how often. One moment is a microsecond there.
 nlohmann::json chrome_trace(const Timeline& timeline);
 
+/// What copies to shared memory have beside them.
+struct Overlap {
+    int copies = 0;
+    int beside_products = 0;  // of them; a warp of their block has begun a product while they were under way
+    double products = 0;      // that a warp has begun meanwhile, of those that multiply, and on average of all copies
+};
+Overlap overlap(const std::vector<Span>& spans);
+
 /// For each role what it did: how often, from when to when, and for how long, by its warps on average.
 std::string summary(const Timeline& timeline);
 

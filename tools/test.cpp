@@ -7,14 +7,19 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "blame.h"
+#include "exercises.h"
 #include "files.h"
 #include "harness/inputs.h"
 #include "harness/whole_number.h"
+#include "list.h"
 #include "programs.h"
 
 namespace flashladder {
@@ -28,11 +33,14 @@ constexpr int needs_newer_gpu = 77;  // what a test program exits with, having s
 
 /// The test cases that a program is asked for.
 constexpr const char* exercises_alone = "--test-case='EXERCISE*'";
+constexpr const char* without_variants = "compiled without variants";  // what a program without them throws
 constexpr const char* all_but_exercises = "--test-case-exclude='EXERCISE*'";
 
+/// A test case and what became of it, as tests/notes.h has it.
 struct Case {
-    bool passed;
-    std::string name, message;  // of the first failure, its lines indented
+    std::string name;
+    bool passed = false, ran = false;
+    std::string asked, message, cause;  // of the first failure
 };
 
 /// What became of one run of a test program.
@@ -42,28 +50,24 @@ struct Outcome {
     fs::path log;
 };
 
-/// The report that tests/main.cpp writes; nothing if it came to none.
+/// The report that tests/notes.cpp writes; nothing if it came to none.
 std::vector<Case> cases_of(const fs::path& report) {
     std::vector<Case> cases;
-    std::ifstream file(report);
-    for (std::string line; std::getline(file, line);) {
-        constexpr std::size_t word = std::string_view("passed ").size();
-        if (!line.starts_with("  "))
-            cases.push_back({line.starts_with("passed"), line.substr(std::min(word, line.size())), ""});
-        else if (!cases.empty())
-            cases.back().message += line + "\n";
-    }
+    if (!fs::exists(report)) return cases;
+    for (const auto& c : nlohmann::json::parse(read_file(report.string())))
+        cases.push_back({c.at("name"), c.at("passed"), c.at("ran"), c.at("asked"), c.at("message"), c.at("cause")});
     return cases;
 }
 
 std::string command_of(const std::string& program, const std::string& filter) {
-    return fmt::format("cd {} && timeout {} {} {}", quoted(project_root()), time_limit_seconds,
+    // --foreground: who ends us ends the program too, which is of the same process group then
+    return fmt::format("cd {} && timeout --foreground {} {} {}", quoted(project_root()), time_limit_seconds,
                        quoted((build_folder() / "bin" / program).string()), filter);
 }
 
 /// Runs the test cases that pass the filter; `part` tells their files from those of others that run beside them.
 Outcome run_tests(const std::string& program, const std::string& filter, const TestOptions& options, int part) {
-    const fs::path report = build_folder() / fmt::format("{}-report-{}.txt", program, part);
+    const fs::path report = build_folder() / fmt::format("{}-report-{}.json", program, part);
     Outcome outcome{0, {}, build_folder() / fmt::format("{}-test-{}.log", program, part)};
     fs::remove(report);
     outcome.status = run_logged(fmt::format("{} --report={} --seeds={} --seed={}", command_of(program, filter),
@@ -90,14 +94,6 @@ std::string exercise_of(const std::string& test_case) {
     return test_case.substr(start.size(), test_case.find(':') - start.size());
 }
 
-/// Line of the file in which an exercise begins, or 0.
-int line_of(const std::string& text, const std::string& exercise) {
-    const std::size_t at = text.find(fmt::format("// EXERCISE {} ", exercise));
-    return at == std::string::npos
-               ? 0
-               : 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
-}
-
 /// What a program said that ended without a failed test case.
 void print_crash(const Outcome& outcome) {
     if (outcome.status == timed_out)
@@ -107,10 +103,9 @@ void print_crash(const Outcome& outcome) {
                    read_file(outcome.log.string()));
 }
 
-/// Runs the test cases of a filter, on all cores, and prints each as it comes, in their order; then the first failure, the
-/// lowest exercise first. Returns the status of that one, or 0.
-int run_and_print(const std::string& program, const std::string& filter, const std::string& file,
-                  const TestOptions& options) {
+/// Runs the test cases of a filter, on all cores, and calls visit(outcome) in their order.
+template <class Visit>
+void run_all(const std::string& program, const std::string& filter, const TestOptions& options, Visit visit) {
     const int parts = parts_of(program, filter);
     std::vector<std::promise<Outcome>> outcomes(static_cast<std::size_t>(parts));
     std::atomic<int> next = 0;
@@ -123,48 +118,262 @@ int run_and_print(const std::string& program, const std::string& filter, const s
                 outcomes[static_cast<std::size_t>(part)].set_value(run_tests(program, filter + only, options, part));
             }
         });
+    for (auto& promise : outcomes) visit(promise.get_future().get());
+}
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string indented(const std::string& text) {
+    std::string result;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (!line.empty()) result += fmt::format("  {}\n", line);
+    return result;
+}
+
+void print_line(const Case& test, const TestOptions& options) {
+    fmt::print("  {}  {}{}\n", test.passed ? test.ran ? "ok  " : "-   " : "FAIL", test.name,
+               test.passed && !test.ran ? " (not of this rung)" : "");
+    if (test.passed || options.watched) return;  // a screen has room for one failure, which comes at the end
+    const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
+    fmt::print(
+        "        {}{}\n", what,
+        test.asked.empty() || what.find(test.asked) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
+}
+
+/// Under which exercise a failure is told: "" if under none, for it comes from what lies outside. With what its test
+/// says of it.
+struct Verdict {
+    std::string exercise;
+    Case told;
+};
+
+/// Test cases of these names; doctest takes a comma for the end of one.
+std::string filter_of(const std::vector<Case>& cases) {
+    std::string names;
+    for (const Case& test : cases) names += fmt::format("{}{}", names.empty() ? "" : ",", test.name);
+    for (const Case& test : cases) {
+        const std::size_t at = names.find(test.name);
+        std::replace(names.begin() + static_cast<long>(at), names.begin() + static_cast<long>(at + test.name.size()),
+                     ',', '?');
+    }
+    return fmt::format("--test-case={}", flashladder::quoted(names));
+}
+
+/// A learner's chapter, whose failures are to be told.
+class Learner {
+public:
+    Learner(const Chapter& chapter, const TestOptions& options)
+        : chapter_(chapter),
+          options_(options),
+          text_(read_file(project_root() + "/" + chapter.file())),
+          solution_(read_file(project_root() + "/" + chapter.solution())),
+          answers_(answers(text_, starter_of(chapter))),
+          edited_outside_(changed_outside(text_, starter_of(chapter))) {}
+
+    const Answer* answer(const std::string& id) const {
+        const auto found = std::ranges::find(answers_, id, &Answer::id);
+        return found == answers_.end() ? nullptr : &*found;
+    }
+
+    /// Which exercise `failed` is told under, and how. `filter` is that of the test cases that were run.
+    Verdict judge(const std::vector<Case>& failed, const std::string& filter) const {
+        std::vector<std::string> suspects;  // the likeliest first
+        const auto suspect = [&](const std::string& id) {
+            const Answer* theirs = answer(id);
+            if (theirs && !theirs->open && !std::ranges::count(suspects, id)) suspects.push_back(id);
+        };
+        for (const Case& test : failed)
+            for (const std::string& text : {test.cause, test.message})
+                for (const std::string& id : named_in(text, chapter_.file(), answers_)) suspect(id);
+        for (const Case& test : failed) suspect(exercise_of(test.name));
+        for (const Answer& theirs : answers_) suspect(theirs.id);
+
+        const Case& lowest = failed.front();
+        const std::string exercise = exercise_of(lowest.name);
+        // Nobody else can be guilty; or all that comes before is right as far as its own tests say.
+        const bool last_begun = !suspects.empty() && exercise == std::ranges::max(suspects);
+        if (!edited_outside_ && (suspects.empty() || (last_begun && suspects.front() == exercise)))
+            return {exercise, lowest};
+        if (edited_outside_)
+            if (const std::optional<Case> told = try_alone("", filter)) return {"", *told};
+        for (const std::string& id : suspects)
+            if (const std::optional<Case> told = try_alone(id, filter)) return {id, *told};
+        return {exercise, lowest};
+    }
+
+private:
+    /// What fails with this answer alone, if anything does: nothing if the kernel cannot be put together.
+    std::optional<Case> try_alone(const std::string& id, const std::string& filter) const {
+        const std::string program = fmt::format("trial-{}", chapter_.number());
+        const fs::path file = build_folder() / "trials" / (chapter_.number() + ".cu");
+        const Trial trial = trial_of(text_, solution_, id);
+        write_file(file.string(), trial.text);
+        if (!try_to_build(program)) return {};
+        std::optional<Case> told;
+        run_all(program, filter, options_, [&](const Outcome& outcome) {
+            for (const Case& test : outcome.cases) {
+                if (test.passed || (told && exercise_of(test.name) != id)) continue;
+                if (test.message.find(without_variants) != std::string::npos) continue;  // says nothing of the answer
+                if (told && exercise_of(told->name) == id) continue;
+                told = test;
+                for (std::string* text : {&told->message, &told->cause})
+                    *text = with_learners_lines(*text, fmt::format("trials/{}.cu", chapter_.number()), trial,
+                                                chapter_.file());
+            }
+        });
+        return told;
+    }
+
+    Chapter chapter_;
+    TestOptions options_;
+    std::string text_, solution_;
+    std::vector<Answer> answers_;
+    bool edited_outside_;
+};
+
+/// The place in a file that a report is about, "chapters/.../attention.cu:17": where the kernel was, or else the first
+/// that it names; "" if it names none.
+std::string place_in(const std::string& report, const std::string& file) {
+    const std::size_t where = std::min(report.find("\n  source "), report.size());
+    std::size_t at = report.find(file + ":", where);
+    if (at == std::string::npos) at = report.find(file + ":");
+    if (at == std::string::npos) return "";
+    return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
+}
+
+/// The cause first, as compilers say it: numbers that a race has made say nothing.
+void print_failure(const Case& told, const std::string& file) {
+    fmt::print("\n{}\n", told.name);
+    const std::string& what = told.cause.empty() ? told.message : told.cause;
+    print_report(what, file);
+    const std::string first = first_line(what), kind = first.substr(0, first.find(':') + 1);
+    if (!told.cause.empty() && told.message.find(kind) == std::string::npos)
+        fmt::print("  and so\n{}", indented(told.message));
+}
+
+/// Under the exercise that is guilty. Returns where it is red, for `ladder list`.
+std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[maybe_unused]] const std::string& filter,
+                 const TestOptions& options) {
+    if (options.solution) return print_failure(failed.front(), chapter.solution()), "red";
+#ifdef FLASHLADDER_GPU
+    // A GPU gives numbers; the emulator knows who has raced with whom, and whose answer is guilty.
+    print_failure(failed.front(), chapter.file());
+    fmt::print("\nThe same chapter on the emulator, which looks for races and for the guilty exercise:\n\n");
+    const std::string again =
+        fmt::format("{} test {} --backend cpu --seed {} --seeds {}", quoted(project_root() + "/ladder"),
+                    chapter.number(), options.seed, options.seeds);
+    if (run_command(again) == 0)
+        fmt::print("There it is right. So it is the order of things on this GPU: --seeds 20 draws others.\n");
+    return "red";
+#else
+    const Learner learner(chapter, options);
+    const Verdict verdict = learner.judge(failed, filter);
+    print_failure(verdict.told, chapter.file());
+    const Answer* guilty = learner.answer(verdict.exercise);
+    if (!guilty) {
+        if (!exercise_of(verdict.told.name).empty()) fmt::print("\n  it comes from a change outside the exercises\n");
+        return "red outside the exercises";
+    }
+    std::string affected;
+    for (const Case& test : failed)
+        if (const std::string id = exercise_of(test.name); id != verdict.exercise && !id.empty() &&
+                                                           learner.answer(id) && !learner.answer(id)->open &&
+                                                           affected.find(id) == std::string::npos)
+            affected += fmt::format("{}{}", affected.empty() ? "" : ", ", id);
+    if (verdict.exercise != exercise_of(verdict.told.name))
+        fmt::print("\n  it comes from EXERCISE {}\n", verdict.exercise);
+    if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
+    fmt::print("\n  your code {} {}:{}; a hint: ./ladder hint {}\n", guilty->open ? "goes to" : "is at", chapter.file(),
+               guilty->first, guilty->id);
+    if (options.watched) fmt::print("  it begins: {}\n", first_line(hint_of(chapter, guilty->id)));
+    return "red at " + guilty->id;
+#endif
+}
+
+/// What became of a program's test cases: a status, 0 if all are green, and a few words for `ladder list`.
+struct Result {
+    int status = 0;
+    std::string words;
+};
+
+/// Runs the test cases of a filter and prints each as it comes; then the first failure.
+Result run_and_print(const std::string& program, const std::string& filter, const Chapter& chapter,
+                     const TestOptions& options) {
     std::optional<Outcome> first;
-    for (auto& promise : outcomes) {
-        const Outcome outcome = promise.get_future().get();
+    std::vector<Case> failed;
+    int status = 0;
+    run_all(program, filter, options, [&](const Outcome& outcome) {
+        if (status == needs_newer_gpu) return;
         if (options.verbose || outcome.status == needs_newer_gpu) fmt::print("{}", read_file(outcome.log.string()));
-        if (outcome.status == needs_newer_gpu) return outcome.status;
-        for (const Case& test : outcome.cases) fmt::print("  {}  {}\n", test.passed ? "ok  " : "FAIL", test.name);
+        if (outcome.status == needs_newer_gpu) {
+            status = outcome.status;
+            return;
+        }
+        for (const Case& test : outcome.cases) {
+            if (!options.watched || !test.passed || filter == exercises_alone) print_line(test, options);
+            if (!test.passed) failed.push_back(test);
+        }
         std::fflush(stdout);
         if (outcome.status != 0 && !first) first = outcome;
-    }
-    if (!first) return 0;
-    const auto failed = std::ranges::find_if(first->cases, [](const Case& test) { return !test.passed; });
-    if (failed == first->cases.end()) {
+    });
+    if (status != 0) return {status, ""};
+    if (!first) return {0, "green"};
+    std::string words = "red";
+    if (failed.empty())
         print_crash(*first);
-    } else {
-        fmt::print("\n{}\n{}", failed->name, failed->message);
-        if (const std::string exercise = exercise_of(failed->name); !exercise.empty())
-            fmt::print("\n  your code goes to {}:{}; a hint: ./ladder hint {}\n", file,
-                       line_of(read_file(project_root() + "/" + file), exercise), exercise);
-    }
-    fmt::print("\nseed {0}: --seed {0}{1} repeats this run\n", options.seed,
-               options.seeds > 1 ? fmt::format(" --seeds {}", options.seeds) : "");
-    return first->status;
+    else
+        words = tell(chapter, failed, filter == exercises_alone ? filter : filter_of(failed), options);
+    if (options.watched)
+        fmt::print("\nseed {0}: ./ladder test {1} --seed {0} repeats this run\n", options.seed, chapter.number());
+    else
+        fmt::print("\nseed {0}: --seed {0}{1} repeats this run; --verbose prints all that the tests say\n",
+                   options.seed, options.seeds > 1 ? fmt::format(" --seeds {}", options.seeds) : "");
+    return {first->status, words};
+}
+
+/// Builds a program of the file; if that fails, says so.
+bool built(const std::string& program, const std::string& file, const TestOptions& options) {
+    return options.watched ? build_or_first_error(program, file) : build_target(program, file);
+}
+
+Result test_file(const Chapter& chapter, const TestOptions& options) {
+    const std::string file = options.solution ? chapter.solution() : chapter.file();
+    const std::string whole = (options.solution ? "rung-" : "chapter-") + chapter.number();
+    const std::string quick = options.solution ? whole : "exercises-" + chapter.number();
+    if (!built(quick, file, options)) return {1, "does not compile"};
+    if (!options.watched) fmt::print("{}\n", file);
+    std::fflush(stdout);
+    // While the exercises run, the program for all else is built.
+    const BackgroundBuild build(whole);
+    if (const Result exercises = run_and_print(quick, exercises_alone, chapter, options); exercises.status != 0)
+        return exercises;
+    if (options.watched) fmt::print("\nthe exercises are green; now all else\n"), std::fflush(stdout);
+    if (!build.wait() && !built(whole, file, options)) return {1, "does not compile"};
+    const Result rest = run_and_print(whole, all_but_exercises, chapter, options);
+    if (rest.status == 0) fmt::print("\nall green\n");
+    return rest;
 }
 
 }  // namespace
 
+void print_report(const std::string& report, const std::string& file) {
+    const std::string place = place_in(report, file), first = first_line(report);
+    if (place.empty())
+        fmt::print("  {}\n", first);
+    else
+        fmt::print("  {}: {}\n      {}\n", place, first, source_line(place));
+    fmt::print("{}", indented(report.substr(first.size())));
+}
+
 int test_chapter(const Chapter& chapter, const TestOptions& options) {
-    const std::string file = options.solution ? chapter.solution() : chapter.file();
-    const std::string whole = (options.solution ? "rung-" : "chapter-") + chapter.number();
-    const std::string quick = options.solution ? whole : "exercises-" + chapter.number();
-    if (!options.solution) check_is_there(chapter);
-    if (!build_target(quick, file)) return 1;
-    fmt::print("{}\n", file);
-    std::fflush(stdout);
-    // While the exercises run, the program for all else is built.
-    const BackgroundBuild build(whole);
-    if (run_and_print(quick, exercises_alone, file, options) != 0) return 1;
-    if (!build.wait() && !build_target(whole, file)) return 1;
-    if (run_and_print(whole, all_but_exercises, file, options) != 0) return 1;
-    fmt::print("\nall green\n");
-    return 0;
+    if (options.solution) return test_file(chapter, options).status == 0 ? 0 : 1;
+    const std::string text = text_to_build(chapter);
+    const Result result = test_file(chapter, options);
+    // A save meanwhile: which of the two texts was tested?
+    const bool same = read_file(project_root() + "/" + chapter.file()) == text;
+    remember_result(chapter, text, same ? result.words : "");
+    return result.status == 0 ? 0 : 1;
 }
 
 }  // namespace flashladder

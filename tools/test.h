@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "chapters.h"
 
@@ -12,10 +13,15 @@ struct TestOptions {
     std::uint64_t seed = 1;
     int seeds = 1;
     bool verbose = false;
+    bool watched =
+        false;  // for a screen that is written again and again: what is green in few words, one error, a hint
 };
 
 /// The exercises first: while one is open, the rest cannot pass and only takes time. Prints every test case, and the first
 /// failure. Returns the exit status.
 int test_chapter(const Chapter& chapter, const TestOptions& options);
+
+/// Prints a report of what went wrong: first the place in `file`, a path from the project's folder, that it is about.
+void print_report(const std::string& report, const std::string& file);
 
 }  // namespace flashladder

@@ -11,9 +11,11 @@
 #include "harness/inputs.h"
 #include "harness/run.h"
 #include "launch.h"
+#include "mine.h"
 #include "programs.h"
 #include "results.h"
 #include "spans.h"
+#include "table.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
@@ -37,15 +39,18 @@ constexpr const char* first_with_warpgroups = "09";
 
 #ifndef FLASHLADDER_GPU
 
-Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
+Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options, bool late = false) {
     constexpr const char* names[] = {"load", "store", "copy", "wait", "arrive", "barrier", "product", "exponential"};
     static_assert(std::size(names) == emulator::kinds_of_doing);
     emulator::reseed(options.seed);
     const DeviceProblem problem(stage, make_inputs(options.shape, Values::normal, options.seed), false);
-    const auto launches = emulator::record_activity(std::uint64_t(options.block), [&] {
-        stage.launch(problem.args());
-        check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
-    });
+    const auto launches = emulator::record_activity(
+        std::uint64_t(options.block),
+        [&] {
+            stage.launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+        },
+        late);
     Timeline timeline;
     for (const auto& launch : launches) {
         for (const auto& a : launch.activities)
@@ -60,7 +65,24 @@ Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOption
     return timeline;
 }
 
+/// When a copy arrives is drawn from the seed. So that this says something of the kernel, all arrive as late as it lets
+/// them here: at the wait for them.
+void print_overlap(const Chapter& chapter, const TimelineOptions& options) {
+    const Overlap yours = overlap(record(chapter, learners_stage(chapter), options, true).spans),
+                  theirs = overlap(record(chapter, find_stage(chapter.name), options, true).spans);
+    if (yours.copies + theirs.copies == 0) return;
+    Table table({"copies until they are waited for", "yours", "the solution's"});
+    const auto add = [&](const char* what, auto of) { table.add({what, of(yours), of(theirs)}); };
+    add("asked for", [](const Overlap& o) { return fmt::format("{}", o.copies); });
+    add("beside a product", [](const Overlap& o) { return fmt::format("{}", o.beside_products); });
+    add("matrix instructions of a warp meanwhile, on average",
+        [](const Overlap& o) { return fmt::format("{:.1f}", o.products); });
+    fmt::print("\n{}", table.plain());
+}
+
 #else
+
+void print_overlap(const Chapter&, const TimelineOptions&) {}  // on a GPU nobody notes when a copy arrives
 
 constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
 
@@ -106,19 +128,26 @@ Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOption
 int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
     for (const std::string& file : {options.trace, options.svg})
         if (!file.empty()) check_can_be_written(file);
-    const Stage& stage = find_stage(chapter.name);
+    const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
     TimelineOptions in_dtype = options;
     in_dtype.shape.dtype = stage.supports.dtypes.front();
     const AttentionShape& shape = in_dtype.shape;
     if (const std::string why = why_unsupported(stage.supports, shape); !why.empty()) throw std::invalid_argument(why);
 
-    Timeline timeline = record(chapter, stage, in_dtype);
+    Timeline timeline;
+    try {
+        timeline = record(chapter, stage, in_dtype);
+    } catch (const CudaError& error) {
+        if (!options.mine) throw;
+        return tell_failure(chapter, error.what());
+    }
     timeline.block = options.block;
     if (std::ranges::none_of(timeline.kernels, [&](const TimelineKernel& k) { return options.block < k.blocks; }))
         refuse_block(options.block, timeline.kernels);
     nlohmann::json about = new_results();
     about.erase("rows");
     about.update({{"rung", stage.name()},
+                  {"origin", options.mine ? "chapter" : "solution"},
                   {"dtype", to_string(shape.dtype)},
                   {"shape", to_json(shape)},
                   {"block", options.block},
@@ -126,8 +155,10 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
                   {"backend", timeline.is_time ? "gpu" : "cpu"}});
     timeline.about.update(about);
 
-    fmt::print("{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), to_string(shape), options.block,
-               about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(), summary(timeline));
+    fmt::print("{}{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), options.mine ? " (yours)" : "", to_string(shape),
+               options.block, about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(),
+               summary(timeline));
+    if (options.mine) print_overlap(chapter, in_dtype);
     if (options.trace.empty() && options.svg.empty()) {
         fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
         return 0;

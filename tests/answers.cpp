@@ -1,0 +1,224 @@
+// What people write for the exercises, and what `ladder test` must say of it: answers/NN.json, an array of
+//   name       of the answer
+//   write      {exercise: its lines}, in place of the solution's; what is not named is solved
+//   change     [[from, to], ...] anywhere in the file, each of which occurs once; instead of `write`, or after it
+//   open       exercises that are not begun
+//   right      true: it is green, while all later ones are open too. Else
+//   told       {exercise: the guilty one, or "outside"; says: words of the first line; at: code on the line it names}
+//   known      why it is told wrongly today: counted, but no failure
+// LADDER_ANSWERS=60 takes so many, drawn by the seed; all: each. LADDER_ANSWERS_RUNG=05,06: of these rungs alone.
+// LADDER_ANSWERS_JSON=FILE gets what each was told.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "blame.h"
+#include "command_result.h"
+#include "exercises.h"
+#include "files.h"
+#include "test_seed.h"
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string environment(const char* name, const std::string& otherwise) {
+    const char* value = std::getenv(name);
+    return value ? value : otherwise;
+}
+
+/// Where the copy is that copy_project.cmake has made, whose chapters may be written.
+std::string project() { return environment("LADDER_TEST_PROJECT", ""); }
+
+struct Answered {
+    std::string rung;  // "02-shared-memory-tiling"
+    Json answer;
+};
+
+std::vector<Answered> all_answers() {
+    std::vector<Answered> all;
+    for (const auto& file : fs::directory_iterator(ANSWERS))
+        for (const Json& answer : Json::parse(read_file(file.path().string())))
+            all.push_back({file.path().stem(), answer});
+    std::ranges::sort(all, {}, [](const Answered& a) { return a.rung + a.answer.at("name").get<std::string>(); });
+    return all;
+}
+
+std::string joined(const Json& lines) {
+    std::string text;
+    for (const Json& line : lines) text += line.get<std::string>() + "\n";
+    return text;
+}
+
+/// Lines `first` to `last` of a text, counted from 1.
+std::string part_of(const std::string& text, int first, int last) {
+    std::size_t begin = 0;
+    for (int i = 1; i < first; ++i) begin = text.find('\n', begin) + 1;
+    std::size_t end = begin;
+    for (int i = first; i <= last; ++i) end = text.find('\n', end) + 1;
+    return text.substr(begin, end - begin);
+}
+
+/// The file as they have it: the starter, with code between the markers of what is begun.
+std::string learners_file(const std::string& solution, const Json& answer, bool later_open) {
+    const std::string starter = make_starter(solution, "all");
+    std::string text = starter;
+    for (const Exercise& exercise : exercises(solution)) {
+        const Json write = answer.value("write", Json::object());
+        const Json open = answer.value("open", Json::array());
+        const bool begun = write.contains(exercise.id);
+        const bool later = later_open && !write.empty() && write.items().begin().key() < exercise.id;
+        if (!begun && (later || std::ranges::count(open, Json(exercise.id)))) continue;
+        const std::vector<Answer> theirs = answers(text, starter), right = answers(solution, starter);
+        const auto find = [&](const std::vector<Answer>& all) {
+            return *std::ranges::find(all, exercise.id, &Answer::id);
+        };
+        const Answer hole = find(theirs), solved = find(right);
+        std::string code = begun ? joined(write[exercise.id]) : part_of(solution, solved.first, solved.last - 1);
+        const std::string end = part_of(text, hole.last, hole.last);
+        if (begun) code = fmt::format("    // EXERCISE {} mine\n{}", exercise.id, code);
+        text = part_of(text, 1, hole.first - 1) + code + end +
+               part_of(text, hole.last + 1, static_cast<int>(std::ranges::count(text, '\n')));
+    }
+    for (const Json& change : answer.value("change", Json::array()))
+        text = replace_once(text, change.at(0).get<std::string>(), change.at(1).get<std::string>());
+    return text;
+}
+
+/// What `ladder test` says of a learner's file.
+struct Told {
+    int status = 0;
+    std::string output, exercise, first;  // the guilty one; the line that says why
+};
+
+Told tell(const std::string& rung, const std::string& text) {
+    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung), text);
+    const std::string log = (fs::temp_directory_path() / fmt::format("answers-{}.log", getpid())).string();
+    const std::string command = fmt::format("cd / && '{}/build/cpu/bin/ladder' test {} --seed {} > {} 2>&1", project(),
+                                            rung.substr(0, 2), test_seed(), log);
+    const int status = std::system(command.c_str());
+    Told told{WEXITSTATUS(status), read_file(log), "", ""};
+    fs::remove(log);
+    const std::string begin = "\n\n";
+    const std::size_t heading = told.output.find(begin);
+    if (heading == std::string::npos) return told;
+    const std::size_t first = told.output.find('\n', heading + begin.size()) + 1;
+    told.first = told.output.substr(first, told.output.find('\n', first) - first);
+    const auto word_behind = [&](const std::string& words, std::size_t from) {
+        const std::size_t at = told.output.find(words, from);
+        return at == std::string::npos
+                   ? ""
+                   : told.output.substr(at + words.size(),
+                                        told.output.find_first_of(":\n ", at + words.size()) - at - words.size());
+    };
+    told.exercise = word_behind("it comes from EXERCISE ", heading);
+    if (told.exercise.empty() && told.output.find("it comes from a change outside", heading) != std::string::npos)
+        told.exercise = "outside";
+    if (told.exercise.empty() && told.output.compare(heading + begin.size(), 9, "EXERCISE ") == 0)
+        told.exercise = word_behind("EXERCISE ", heading);
+    return told;
+}
+
+/// Whether the exercises of a learner's file are green by so many seeds.
+bool exercises_green(const std::string& rung, const std::string& text, int seeds) {
+    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung), text);
+    const std::string target = fmt::format("exercises-{}", rung.substr(0, 2)), build = project() + "/build/cpu";
+    return std::system(fmt::format("cmake --build '{0}' --target {1} > /dev/null 2>&1 && "
+                                   "'{0}/bin/{1}' --test-case='EXERCISE*' --seed={2} --seeds={3} > /dev/null 2>&1",
+                                   build, target, test_seed(), seeds)
+                           .c_str()) == 0;
+}
+
+/// What is not as the answer's `told` wants it; "" if nothing is.
+std::string why_wrong(const Told& told, const Json& wanted, const std::string& text) {
+    if (told.status != 1) return fmt::format("status {}", told.status);
+    if (const std::string exercise = wanted.at("exercise"); told.exercise != exercise)
+        return fmt::format("told under '{}', not {}", told.exercise, exercise);
+    if (const std::string says = wanted.value("says", ""); told.first.find(says) == std::string::npos)
+        return fmt::format("the first line does not say '{}'", says);
+    if (const std::string at = wanted.value("at", ""); !at.empty()) {
+        const std::size_t found = text.find(at);
+        if (found == std::string::npos) return fmt::format("the answer has no '{}'", at);
+        const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(found), '\n');
+        if (told.first.find(fmt::format("attention.cu:{}:", line)) == std::string::npos)
+            return fmt::format("the first line does not name line {}, '{}'", line, at);
+    }
+    return "";
+}
+
+TEST_CASE("what people write is told what is wrong with it") {
+    REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
+    const std::string asked = environment("LADDER_ANSWERS", "60");
+    const bool each_one = asked == "all";
+    std::vector<Answered> drawn = all_answers();
+    const std::string rungs = environment("LADDER_ANSWERS_RUNG", "");
+    std::erase_if(drawn, [&](const Answered& a) {
+        return !rungs.empty() && rungs.find(a.rung.substr(0, 2)) == std::string::npos;
+    });
+    REQUIRE(!drawn.empty());
+    const auto each = drawn.size();
+    std::mt19937_64 random(test_seed());
+    std::ranges::shuffle(drawn, random);
+    if (!each_one) drawn.resize(std::min(each, static_cast<std::size_t>(std::stoul(asked))));
+    // Those of a rung one after the other: what it is built from stays in memory.
+    std::ranges::stable_sort(drawn, {}, &Answered::rung);
+
+    Json results = Json::array();
+    std::size_t wrong = 0, told_right = 0;
+    for (const auto& [rung, answer] : drawn) {
+        const std::string name = answer.at("name");
+        const std::string solution = read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung));
+        const bool right = answer.value("right", false);
+        std::string why;
+        Told told;
+        if (right) {
+            const std::string text = learners_file(solution, answer, false);
+            if (!exercises_green(rung, text, each_one ? 10 : 1)) {
+                why = "an exercise is red, though all is right";
+                told = tell(rung, text);
+            } else if (each_one) {
+                told = tell(rung, text);
+                if (told.status != 0) why = "red, though all is right";
+            }
+            if (const Json write = answer.value("write", Json::object()); why.empty() && !write.empty()) {
+                told = tell(rung, learners_file(solution, answer, true));
+                for (const auto& [exercise, lines] : write.items())
+                    if (told.output.find(fmt::format("ok    EXERCISE {}:", exercise)) == std::string::npos)
+                        why = fmt::format("{} is red while later ones are open", exercise);
+            }
+        } else {
+            const std::string text = learners_file(solution, answer, false);
+            told = tell(rung, text);
+            why = why_wrong(told, answer.at("told"), text);
+            ++wrong;
+            told_right += why.empty();
+        }
+        results.push_back({{"rung", rung},
+                           {"name", name},
+                           {"right", right},
+                           {"first", told.first},
+                           {"exercise", told.exercise},
+                           {"why_wrong", why}});
+        fmt::print("{} {:<52} {}\n", rung.substr(0, 2), name, why.empty() ? "as it should be" : why);
+        std::fflush(stdout);
+        if (!why.empty() && !answer.contains("known"))
+            FAIL_CHECK(fmt::format("{} {}: {}\n{}", rung, name, why, told.output));
+    }
+    for (const std::string& rung : {drawn.front().rung, drawn.back().rung})
+        write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung),
+                   make_starter(read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), "all"));
+    fmt::print("{} of {} answers; of {} wrong ones {} are told what is wrong\n", drawn.size(), each, wrong, told_right);
+    if (const std::string file = environment("LADDER_ANSWERS_JSON", ""); !file.empty())
+        write_file(file, Json{{"answers", results}, {"wrong", wrong}, {"told_right", told_right}}.dump(2) + "\n");
+}
+
+}  // namespace
+}  // namespace flashladder

@@ -1,0 +1,145 @@
+#include "notes.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness/run.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+namespace {
+
+std::vector<CaseResult> results;
+std::uint64_t case_seed = 1;
+bool looks_for_causes = false;
+
+void reseed() {
+#ifndef FLASHLADDER_GPU
+    emulator::reseed(case_seed);
+#endif
+}
+
+/// "found 3, expected 4 (tiles)" of CHECK(tiles == 4); of another comparison what it says, with its values.
+std::string found_and_expected(const std::string& expression, const std::string& values) {
+    const std::string equal = " == ";
+    const std::size_t at = values.find(equal), sides = expression.find(equal);
+    if (at == std::string::npos || sides == std::string::npos) return fmt::format("{} is {}", expression, values);
+    return fmt::format("found {}, expected {} ({})", values.substr(0, at), values.substr(at + equal.size()),
+                       expression.substr(0, sides));
+}
+
+std::string message_of(const doctest::AssertData& assertion) {
+    std::string text;
+    if (assertion.m_threw) {
+        text = assertion.m_exception.c_str();
+    } else if (const std::string values = assertion.m_decomp.c_str();
+               values != "" && values != "true" && values != "false" && values.find("{?}") == values.npos) {
+        text = found_and_expected(assertion.m_expr, values);
+    }
+    // The innermost first: a check's own message, behind which stands where it was made.
+    for (int i = doctest::IReporter::get_num_active_contexts(); i-- > 0;) {
+        std::ostringstream context;
+        doctest::IReporter::get_active_contexts()[i]->stringify(&context);
+        text += fmt::format("{}{}", text.empty() ? "" : "\n", context.str());
+    }
+    return text.empty() ? assertion.m_expr : text;
+}
+
+/// A report that needs no other cause: the numbers of an index or the way to a barrier are seldom made by a race, but a
+/// thread that is where it should not be often races too.
+bool says_why(const std::string& message) {
+    return std::ranges::any_of(std::array{"out of bounds: ", "misaligned: ", "a barrier not reached by all: "},
+                               [&](const char* words) { return message.find(words) != std::string::npos; });
+}
+
+/// What is wrong with the kernel that the stage ran last: numbers that a race has made say nothing.
+std::string find_cause() {
+#ifndef FLASHLADDER_GPU
+    // Looking for races takes several times as long; 10 s for the slowest rung.
+    constexpr double most_scores = 1'000'000;
+    const Asked* asked = last_asked();
+    if (!asked || asked->inputs.Q.empty()) return "";
+    const AttentionShape& shape = asked->inputs.shape;
+    if (double(shape.n_q) * shape.n_k * shape.heads * shape.batch > most_scores) return "";
+    const Asked again = *asked;
+    try {
+        return emulator::find_race([&] { run(again.stage, again.inputs, again.wants_lse, again.layout); });
+    } catch (const std::exception&) {
+        return "";  // the stage refuses it
+    }
+#else
+    return "";
+#endif
+}
+
+struct Notes : doctest::IReporter {
+    explicit Notes(const doctest::ContextOptions&) {}
+
+    void test_case_start(const doctest::TestCaseData& data) override {
+        results.emplace_back().name = data.m_name;
+        forget_asked();
+        reseed();
+    }
+    void test_case_reenter(const doctest::TestCaseData&) override { reseed(); }
+    void log_assert(const doctest::AssertData& assertion) override {
+        if (!assertion.m_failed) return;
+        note(message_of(assertion));
+        results.back().asserted = true;
+    }
+    void test_case_exception(const doctest::TestCaseException& e) override {
+        note(e.error_string.c_str());
+        results.back().threw = true;
+    }
+    void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
+        results.back().ran = stats.numAssertsCurrentTest > 0 || results.back().threw;
+    }
+
+    void report_query(const doctest::QueryData&) override {}
+    void test_run_start() override {}
+    void test_run_end(const doctest::TestRunStats&) override {}
+    void subcase_start(const doctest::SubcaseSignature&) override {}
+    void subcase_end() override {}
+    void log_message(const doctest::MessageData&) override {}
+    void test_case_skipped(const doctest::TestCaseData&) override {}
+
+private:
+    static void note(const std::string& message) {
+        CaseResult& result = results.back();
+        if (result.asserted || result.threw) return;
+        result.message = message;
+        if (const Asked* asked = last_asked()) result.asked = to_string(asked->inputs.shape);
+        if (looks_for_causes && !says_why(message)) result.cause = find_cause();
+    }
+};
+
+REGISTER_LISTENER("notes", 1, Notes);
+
+}  // namespace
+
+const std::vector<CaseResult>& case_results() { return results; }
+void forget_cases() { results.clear(); }
+void look_for_causes(bool look) { looks_for_causes = look; }
+void set_case_seed(std::uint64_t seed) { case_seed = seed; }
+
+void write_report(const std::string& path) {
+    nlohmann::json cases = nlohmann::json::array();
+    for (const CaseResult& r : results)
+        cases.push_back({{"name", r.name},
+                         {"passed", !r.asserted && !r.threw},
+                         {"ran", r.ran},
+                         {"asked", r.asked},
+                         {"message", r.message},
+                         {"cause", r.cause}});
+    std::ofstream(path) << cases.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+}  // namespace flashladder
