@@ -37,6 +37,16 @@ std::string found_and_expected(const std::string& expression, const std::string&
                        expression.substr(0, sides));
 }
 
+/// The innermost first: a check's own message, behind which stands where it was made.
+std::string with_contexts(std::string text) {
+    for (int i = doctest::IReporter::get_num_active_contexts(); i-- > 0;) {
+        std::ostringstream context;
+        doctest::IReporter::get_active_contexts()[i]->stringify(&context);
+        text += fmt::format("{}{}", text.empty() ? "" : "\n", context.str());
+    }
+    return text;
+}
+
 std::string message_of(const doctest::AssertData& assertion) {
     std::string text;
     if (assertion.m_threw) {
@@ -45,12 +55,7 @@ std::string message_of(const doctest::AssertData& assertion) {
                values != "" && values != "true" && values != "false" && values.find("{?}") == values.npos) {
         text = found_and_expected(assertion.m_expr, values);
     }
-    // The innermost first: a check's own message, behind which stands where it was made.
-    for (int i = doctest::IReporter::get_num_active_contexts(); i-- > 0;) {
-        std::ostringstream context;
-        doctest::IReporter::get_active_contexts()[i]->stringify(&context);
-        text += fmt::format("{}{}", text.empty() ? "" : "\n", context.str());
-    }
+    text = with_contexts(text);
     return text.empty() ? assertion.m_expr : text;
 }
 
@@ -95,6 +100,11 @@ struct Notes : doctest::IReporter {
         note(message_of(assertion));
         results.back().asserted = true;
     }
+    void log_message(const doctest::MessageData& message) override {  // FAIL and FAIL_CHECK assert, too
+        if (message.m_severity & doctest::assertType::is_warn) return;
+        note(with_contexts(message.m_string.c_str()));
+        results.back().asserted = true;
+    }
     void test_case_exception(const doctest::TestCaseException& e) override {
         note(e.error_string.c_str());
         results.back().threw = true;
@@ -108,7 +118,6 @@ struct Notes : doctest::IReporter {
     void test_run_end(const doctest::TestRunStats&) override {}
     void subcase_start(const doctest::SubcaseSignature&) override {}
     void subcase_end() override {}
-    void log_message(const doctest::MessageData&) override {}
     void test_case_skipped(const doctest::TestCaseData&) override {}
 
 private:

@@ -1,0 +1,243 @@
+// Small mistakes in every solution (mutations.h): each is red, or mutations.json says why it changes nothing.
+//   rung, line, what   of the mistake; `line` is the solution's, without spaces at its ends
+//   why                it is none, or one that no test can see
+// LADDER_MUTATIONS=12 takes so many, drawn by the seed; all: each. LADDER_MUTATIONS_RUNG=05,06: of these rungs alone.
+// LADDER_MUTATIONS_JSON=FILE gets what became of each.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "exercises.h"
+#include "files.h"
+#include "mutations.h"
+#include "test_seed.h"
+
+namespace flashladder {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr std::size_t of_each_rung = 60;
+
+std::string environment(const char* name, const std::string& otherwise) {
+    const char* value = std::getenv(name);
+    return value ? value : otherwise;
+}
+
+/// A shell command in the build folder: its exit status, and what it has printed.
+struct Done {
+    int status = 0;
+    std::string output;
+};
+Done shell(const std::string& command) {
+    Done done;
+    FILE* pipe = popen(fmt::format("cd '{}' && {{ {}\n}} 2>&1", BUILD, command).c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    char piece[4096];
+    while (const std::size_t n = std::fread(piece, 1, sizeof piece, pipe)) done.output.append(piece, n);
+    done.status = WEXITSTATUS(pclose(pipe));
+    return done;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+/// How a program with another text in the place of a rung's kernel is made: the commands of a target that has one.
+struct Recipe {
+    std::string source;   // as the commands name it, from the build folder or as a whole
+    std::string program;  // "bin/trial-05"
+    std::string commands;
+};
+Recipe recipe_of(const std::string& target, const std::string& source) {
+    Recipe recipe{source, "bin/" + target, ""};
+    std::istringstream lines(shell(fmt::format("ninja -t commands {}", target)).output);
+    for (std::string line; std::getline(lines, line);)
+        if (line.find(source) != std::string::npos) recipe.commands += line + " &&\n";
+    REQUIRE_MESSAGE(!recipe.commands.empty(), "ninja knows no command that makes ", target);
+    recipe.commands += "true";
+    return recipe;
+}
+/// The same for another source file and program.
+std::string commands_for(const Recipe& recipe, const std::string& name) {
+    const std::string commands = replaced(recipe.commands, recipe.source, "mutations/" + name + ".cu");
+    return replaced(commands, "-o " + recipe.program + " ", "-o mutations/" + name + " ");
+}
+
+struct Rung {
+    std::string name, solution;
+    Recipe quick, whole;    // without variants, and not optimised; and with all
+    std::string not_quick;  // the cases that need variants, as doctest's option
+};
+
+/// The name of the first case that has failed, and the check's words.
+std::pair<std::string, std::string> first_failure(const std::string& output) {
+    const std::size_t error = output.find("ERROR: "), begin = output.rfind("TEST CASE:", error);
+    if (error == std::string::npos || begin == std::string::npos) return {"", output.substr(0, output.find('\n'))};
+    const auto trimmed = [&](std::size_t from) {
+        from = output.find_first_not_of(' ', from);
+        return output.substr(from, output.find('\n', from) - from);
+    };
+    return {trimmed(begin + 10), trimmed(error)};
+}
+
+Rung prepared(const std::string& name) {
+    const std::string number = name.substr(0, 2), target = "trial-" + number, whole = "chapter-" + number;
+    Rung rung{name, read_file(fmt::format("{}/solutions/{}/attention.cu", SOURCE, name)), {}, {}, {}};
+    fs::create_directories(fmt::format("{}/trials", BUILD));
+    write_file(fmt::format("{}/trials/{}.cu", BUILD, number), rung.solution);
+    const Done built = shell(fmt::format("ninja {} {}", target, "test-" + name));
+    REQUIRE_MESSAGE(built.status == 0, built.output);
+    // What chapter-NN is made of, but the learner's kernel itself.
+    shell(fmt::format("ninja -k 0 {}", whole));
+    rung.quick = recipe_of(target, fmt::format("{}/trials/{}.cu", BUILD, number));
+    rung.whole = recipe_of(whole, fmt::format("{}/chapters/{}/attention.cu", SOURCE, name));
+
+    const Done run = shell(fmt::format("bin/{} --seed={} --duration=false", target, test_seed()));
+    std::string failed;
+    std::istringstream lines(run.output);
+    std::string current;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("TEST CASE:")) current = line.substr(line.find_first_not_of(' ', 10));
+        if (line.find("compiled without variants") == std::string::npos || failed.find(current) != std::string::npos)
+            continue;
+        failed += (failed.empty() ? "" : ",") + replaced(current, ",", "\\,");
+    }
+    if (!failed.empty()) rung.not_quick = fmt::format("'--test-case-exclude={}'", failed);
+    return rung;
+}
+
+struct Fate {
+    std::string verdict;  // "red", "green", "endless", "killed by signal 11", "does not compile"
+    std::string by, message;
+};
+
+Fate fate_of(const Rung& rung, const std::string& name, const std::string& text) {
+    write_file(fmt::format("{}/mutations/{}.cu", BUILD, name), text);
+    const std::uint64_t seed = test_seed();
+    for (const bool quick : {true, false}) {
+        const Done built = shell(commands_for(quick ? rung.quick : rung.whole, name));
+        if (built.status != 0) return {"does not compile", "", built.output.substr(0, 300)};
+        const Done run = shell(fmt::format("timeout 300 mutations/{} --abort-after=1 --seed={} --seeds={} {}", name,
+                                           seed, quick ? 1 : 2, quick ? rung.not_quick : ""));
+        fs::remove(fmt::format("{}/mutations/{}", BUILD, name));
+        if (run.status == 0) continue;
+        const auto [by, message] = first_failure(run.output);
+        if (run.status == 124) return {"endless", by, ""};
+        if (run.status > 128) return {fmt::format("killed by signal {}", run.status - 128), by, message};
+        return {"red", by, message};
+    }
+    return {"green", "", ""};
+}
+
+std::string line_of(const std::string& text, int line) {
+    std::istringstream lines(text);
+    std::string found;
+    for (int i = 0; i < line; ++i) std::getline(lines, found);
+    const std::size_t begin = found.find_first_not_of(' ');
+    return begin == std::string::npos ? "" : found.substr(begin);
+}
+
+TEST_CASE("no small mistake in a kernel is green") {
+    const std::string asked = environment("LADDER_MUTATIONS", "12"), rungs = environment("LADDER_MUTATIONS_RUNG", "");
+    struct Drawn {
+        std::string rung;
+        Mutation mutation;
+    };
+    std::vector<Drawn> drawn;
+    std::map<std::string, std::string> solutions;
+    for (const auto& folder : fs::directory_iterator(fmt::format("{}/solutions", SOURCE))) {
+        const std::string name = folder.path().filename();
+        if (!std::isdigit(static_cast<unsigned char>(name.front()))) continue;
+        if (!rungs.empty() && rungs.find(name.substr(0, 2)) == std::string::npos) continue;
+        solutions[name] = read_file(fmt::format("{}/attention.cu", folder.path().string()));
+        for (const Mutation& mutation : most_telling(mutations(solutions[name]), of_each_rung))
+            drawn.push_back({name, mutation});
+    }
+    REQUIRE(!drawn.empty());
+    std::mt19937_64 random(test_seed());
+    if (asked != "all") {
+        std::ranges::shuffle(drawn, random);
+        drawn.resize(std::min(drawn.size(), static_cast<std::size_t>(std::stoul(asked))));
+    }
+    std::ranges::stable_sort(drawn, {}, [](const Drawn& d) { return std::pair(d.rung, d.mutation.at); });
+
+    const Json judged = Json::parse(read_file(MUTATIONS));
+    const auto reason = [&](const Drawn& d) -> std::string {
+        for (const Json& known : judged)
+            if (d.rung.starts_with(known.at("rung").get<std::string>()) && known.at("what") == d.mutation.what &&
+                known.at("line") == line_of(solutions[d.rung], d.mutation.line))
+                return known.at("why");
+        return "";
+    };
+
+    fs::create_directories(fmt::format("{}/mutations", BUILD));
+    std::map<std::string, Rung> ready;
+    for (const Drawn& d : drawn)
+        if (!ready.contains(d.rung)) {
+            ready.emplace(d.rung, prepared(d.rung));
+            for (const char* kernel : {"trial-kernel", "chapter-kernel"})
+                for (const char* up : {"__", "__/__", ""})
+                    fs::create_directories(fmt::format("{}/tests/CMakeFiles/{}-{}.dir/{}/mutations", BUILD, kernel,
+                                                       d.rung.substr(0, 2), up));
+        }
+
+    std::vector<Fate> fates(drawn.size());
+    std::atomic<std::size_t> next = 0;
+    std::mutex printing;
+    const auto work = [&] {
+        for (std::size_t k; (k = next++) < drawn.size();) {
+            const Drawn& d = drawn[k];
+            const std::string name = fmt::format("{}-{}", d.rung.substr(0, 2), k);
+            fates[k] = fate_of(ready.at(d.rung), name, mutated(solutions[d.rung], d.mutation));
+            const std::lock_guard lock(printing);
+            fmt::print("{} line {:3} {:<5} {:<16} {:<60} {}\n", d.rung.substr(0, 2), d.mutation.line,
+                       d.mutation.exercise, fates[k].verdict, d.mutation.what, fates[k].by);
+            std::fflush(stdout);
+        }
+    };
+    std::vector<std::thread> workers;
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) workers.emplace_back(work);
+    for (std::thread& worker : workers) worker.join();
+
+    Json results = Json::array();
+    std::map<std::string, std::size_t> sums;
+    for (std::size_t k = 0; k < drawn.size(); ++k) {
+        const auto& [rung, mutation] = drawn[k];
+        const std::string why = reason(drawn[k]);
+        const std::string verdict = fates[k].verdict == "green" && !why.empty() ? "judged" : fates[k].verdict;
+        ++sums[verdict];
+        results.push_back({{"rung", rung},
+                           {"line", mutation.line},
+                           {"exercise", mutation.exercise},
+                           {"what", mutation.what},
+                           {"verdict", verdict},
+                           {"by", fates[k].by},
+                           {"message", fates[k].message}});
+        if (verdict == "green")
+            FAIL_CHECK(fmt::format("{}, line {}: {}: all tests are green\n  {}", rung, mutation.line, mutation.what,
+                                   line_of(solutions[rung], mutation.line)));
+    }
+    for (const auto& [verdict, times] : sums) fmt::print("{}: {}\n", verdict, times);
+    if (const std::string file = environment("LADDER_MUTATIONS_JSON", ""); !file.empty())
+        write_file(file, Json{{"mutations", results}, {"sums", sums}}.dump(2) + "\n");
+}
+
+}  // namespace
+}  // namespace flashladder

@@ -1,0 +1,86 @@
+// Which small mistakes are made of a kernel's text.
+#include "mutations.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace flashladder {
+namespace {
+
+/// The body of a kernel with each mistake, one in a line.
+std::set<std::string> bodies(const std::string& body) {
+    const std::string before = "__global__ void kernel(float* O, int N) {\n", text = before + body + "\n}\n";
+    std::set<std::string> all;
+    for (const Mutation& m : mutations(text)) {
+        const std::string changed = mutated(text, m);
+        all.insert(changed.substr(before.size(), changed.size() - before.size() - 3));
+    }
+    return all;
+}
+using Set = std::set<std::string>;
+
+TEST_CASE("mutations: operators with spaces around them, and what they add or multiply by") {
+    CHECK(bodies("const auto a = b + c * f(d)[e];") == Set{"const auto a = b - c * f(d)[e];", "const auto a = b;",
+                                                           "const auto a = b + c + f(d)[e];", "const auto a = b + c;"});
+    CHECK(bodies("a = b < c;") == Set{"a = b <= c;", ";"});
+    CHECK(bodies("auto* p = g<d>(-a, *b);") == Set{"auto* p = g<d>(*b, -a);"});
+}
+
+TEST_CASE("mutations: numbers") {
+    CHECK(bodies("const auto a = 0, b = 15u, c = 16, d = 0.5f, e = 0xFF;") ==
+          Set{"const auto a = 1, b = 15u, c = 16, d = 0.5f, e = 0xFF;",
+              "const auto a = 0, b = 16u, c = 16, d = 0.5f, e = 0xFF;",
+              "const auto a = 0, b = 14u, c = 16, d = 0.5f, e = 0xFF;",
+              "const auto a = 0, b = 15u, c = 32, d = 0.5f, e = 0xFF;",
+              "const auto a = 0, b = 15u, c = 8, d = 0.5f, e = 0xFF;",
+              "const auto a = 0, b = 15u, c = 16, d = (2 * 0.5f), e = 0xFF;"});
+}
+
+TEST_CASE("mutations: names of a pair, indices, arguments") {
+    CHECK(bodies("const auto a = K_smem;").contains("const auto a = V_smem;"));
+    CHECK(bodies("const auto a = b[N_q][t];") == Set{"const auto a = b[N_k][t];", "const auto a = b[t][N_q];"});
+    CHECK(bodies("const auto a = f(g(t, u), v);") ==
+          Set{"const auto a = f(v, g(t, u));", "const auto a = f(g(u, t), v);"});
+}
+
+TEST_CASE("mutations: conditions and statements") {
+    CHECK(bodies("if (a) f();\n__syncthreads();") ==
+          Set{"if (!(a)) f();\n__syncthreads();", "if (true || (a)) f();\n__syncthreads();",
+              "if (a) ;\n__syncthreads();", "if (a) __syncthreads();\nf();", "if (a) f();\n;"});
+}
+
+TEST_CASE("mutations: comments, strings, the host's code and lines of the preprocessor stay what they are") {
+    CHECK(bodies("// a + 1\n/* b < 2 */ const char* t = \"1 + 2\";\n#pragma unroll 4").empty());
+    CHECK(mutations("void launch() { a = b + 1; }\n").empty());
+}
+
+TEST_CASE("mutations: answers come first, wherever they are") {
+    const std::string text =
+        "struct Config {\n"
+        "    // EXERCISE 5.1 How many?\n"
+        "    // STARTER static constexpr int slots = 1;\n"
+        "    static constexpr int slots = 2 + t;\n"
+        "    // END 5.1\n"
+        "};\n"
+        "__device__ void f() {\n"
+        "    a = 1;\n"
+        "    a = 2;\n"
+        "    a = 3;\n"
+        "}\n";
+    const auto all = mutations(text);
+    const auto of_answer = static_cast<std::size_t>(std::ranges::count(all, "5.1", &Mutation::exercise));
+    CHECK(of_answer == 4);  // 3, 1, -, no term
+    REQUIRE(all.size() > 8);
+    const auto chosen = most_telling(all, 6);
+    CHECK(chosen.size() == 6);
+    CHECK(std::ranges::count(chosen, "5.1", &Mutation::exercise) == 4);
+    CHECK(chosen.front().line == 4);
+    CHECK(most_telling(all, 2).size() == 4);
+    CHECK(most_telling(all, 1000).size() == all.size());
+}
+
+}  // namespace
+}  // namespace flashladder
