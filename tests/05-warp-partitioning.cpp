@@ -22,7 +22,8 @@ TEST_CASE("EXERCISE 5.1: each warp owns its rows") {
     for (const int d : {64, 128})
         for (const bool causal : {false, true, true}) {
             // More than a warp's 32 rows, in more than one block; the diagonal goes through tiles at any place.
-            AttentionShape shape = shape_of(1, 64 + length_near(32, 160, random), 32 + length_near(64, 200, random), d);
+            AttentionShape shape =
+                shape_of(1, 64 + drawn_length(32, 1, 160, random()), 32 + drawn_length(64, 1, 200, random()), d);
             shape.causal = causal;
             const std::string wrong = fault(split_q(), make_inputs(shape, Values::normal, random()));
             CHECK_MESSAGE(wrong.empty(), wrong);
@@ -32,8 +33,9 @@ TEST_CASE("EXERCISE 5.1: each warp owns its rows") {
 TEST_CASE("EXERCISE 5.2: a row's values from all warps") {
     // 40 keys: the third warp has 8, the last one none that counts. Up to 200: up to four steps.
     std::mt19937_64 random(test_seed());
-    for (const int n_k : {40, 64, length_near(16, 64, random), length_near(64, 200, random)}) {
-        const Inputs in = make_inputs(shape_of(1, 32 + length_near(32, 33, random), n_k, 64), Values::peaky, random());
+    for (const int n_k : {40, 64, drawn_length(16, 1, 64, random()), drawn_length(64, 1, 200, random())}) {
+        const Inputs in =
+            make_inputs(shape_of(1, 32 + drawn_length(32, 1, 33, random()), n_k, 64), Values::peaky, random());
         const std::string wrong = lse_fault(split_k(), in);
         CHECK_MESSAGE(wrong.empty(), "split-K: ", wrong);
     }
@@ -42,9 +44,9 @@ TEST_CASE("EXERCISE 5.2: a row's values from all warps") {
 TEST_CASE("EXERCISE 5.3: the warps' parts of O") {
     std::mt19937_64 random(test_seed());
     for (const int d : {64, 128})
-        for (const int n_k : {140, length_near(64, 200, random)}) {
+        for (const int n_k : {140, drawn_length(64, 1, 200, random())}) {
             const Inputs in =
-                make_inputs(shape_of(1, 32 + length_near(32, 33, random), n_k, d), Values::normal, random());
+                make_inputs(shape_of(1, 32 + drawn_length(32, 1, 33, random()), n_k, d), Values::normal, random());
             const std::string wrong = fault(split_k(), in);
             CHECK_MESSAGE(wrong.empty(), "split-K: ", wrong);
         }

@@ -42,13 +42,14 @@ TEST_CASE("EXERCISE 7.1: as many groups under way as there may be, and no more")
         for (const int d : {64, 128}) {
             Inputs in = make_inputs(shape_of(2, 50, (2 * stages + 1) * B_c, d), Values::normal, test_seed());
             repeat_blocks(in, 1, true);
+            const std::string wrong = fault(with_stages(stages), in);
+            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
 #ifndef FLASHLADDER_GPU
+            if (!wrong.empty()) continue;
             const std::uint64_t left = count_stage(with_stages(stages), in).work.launches.at(0).most_groups_left;
             check_count("groups of copies that a wait leaves under way, stages " + std::to_string(stages), left,
                         std::uint64_t(2 * stages - 2));
 #endif
-            const std::string wrong = fault(with_stages(stages), in);
-            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
         }
 }
 
@@ -69,7 +70,7 @@ TEST_CASE("EXERCISE 7.3: waits still fit when nothing is left to ask for") {
     std::mt19937_64 random(test_seed());
     for (const int stages : stage_counts)
         for (int blocks = 1; blocks < stages; ++blocks) {
-            const int n_k = (blocks - 1) * B_c + length_near(B_c, B_c, random);
+            const int n_k = (blocks - 1) * B_c + drawn_length(B_c, 1, B_c, random());
             const Inputs in = make_inputs(shape_of(2, 50, n_k, blocks % 2 ? 64 : 128), Values::normal, random());
             const std::string wrong = fault(with_stages(stages), in);
             CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", blocks ", blocks, ": ", wrong);
@@ -79,7 +80,7 @@ TEST_CASE("EXERCISE 7.3: waits still fit when nothing is left to ask for") {
 TEST_CASE("EXERCISE 7.4: the block of V that comes next") {
     std::mt19937_64 random(test_seed());
     for (const int stages : stage_counts) {
-        const int n_k = (stages + 1) * B_c + length_near(B_c, 2 * B_c, random);
+        const int n_k = (stages + 1) * B_c + drawn_length(B_c, 1, 2 * B_c, random());
         const Inputs in = make_inputs(shape_of(2, 50, n_k, 64), Values::normal, random());
         const std::string wrong = fault(with_stages(stages), in);
         CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);

@@ -47,7 +47,8 @@ TEST_CASE("EXERCISE 8.1: the distances from row to row, head to head, batch to b
     const WithoutProxyFences later;
     std::mt19937_64 random(test_seed());
     for (const Layout layout : {Layout::heads_first, Layout::sequence_first, Layout::padded}) {
-        AttentionShape shape = shape_of(4, length_near(B_r, 200, random), length_near(B_c, stages * B_c, random), 64);
+        AttentionShape shape =
+            shape_of(4, drawn_length(B_r, 1, 200, random()), drawn_length(B_c, 1, stages * B_c, random()), 64);
         shape.batch = 2, shape.kv_heads = 2;
         const std::string wrong = fault(stage_under_test(), make_inputs(shape, Values::normal, random()), layout);
         CHECK_MESSAGE(wrong.empty(), std::string(to_string(layout)), ": ", wrong);
@@ -70,7 +71,7 @@ TEST_CASE("EXERCISE 8.3: the parity of the phase that is waited for") {
     std::mt19937_64 random(test_seed());
     for (const int tiles : {stages + 1, 2 * stages + 1, 4 * stages})
         for (const int d : {64, 128}) {
-            const int n_k = (tiles - 1) * B_c + length_near(B_c, B_c, random);
+            const int n_k = (tiles - 1) * B_c + drawn_length(B_c, 1, B_c, random());
             const Inputs in = make_inputs(shape_of(2, 50, n_k, d), Values::normal, random());
             const std::string wrong = fault(stage_under_test(), in);
             CHECK_MESSAGE(wrong.empty(), tiles, " tiles, d ", d, ": ", wrong);

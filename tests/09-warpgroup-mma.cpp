@@ -83,7 +83,8 @@ TEST_CASE("EXERCISE 9.3: the 16 rows of a step, through all panels") {
     std::mt19937_64 random(test_seed());
     for (const int d : {64, 128})
         for (const Tiles& tiles : all_tiles(d))
-            for (const int n_k : {1, length_near(tiles.keys, 200, random), length_near(tiles.keys, 400, random)}) {
+            for (const int n_k :
+                 {1, drawn_length(tiles.keys, 1, 200, random()), drawn_length(tiles.keys, 1, 400, random())}) {
                 const Inputs in = make_inputs(shape_of(2, 70, n_k, d), Values::normal, random());
                 const std::string wrong = fault(stage_with(tiles), in);
                 CHECK_MESSAGE(wrong.empty(), stage_with(tiles).name(), ": ", wrong);

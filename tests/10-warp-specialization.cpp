@@ -93,9 +93,10 @@ TEST_CASE("EXERCISE 10.3: the slot of V_j is given back when the product has rea
 TEST_CASE("a tile has come before it is read, and stays until all have read it: every number of slots, of consumers") {
     std::mt19937_64 random(test_seed());
     for (const Configuration& c : configurations)
-        for (const int n_k : {length_near(c.B_c, c.B_c + 1, random), c.B_c + length_near(c.B_c, c.B_c + 1, random), c.stages * c.B_c,
-                              3 * c.stages * c.B_c + length_near(c.B_c, c.B_c + 1, random)}) {
-            const int n_q = std::max(c.B_r() - 64 + length_near(64, 64 + 1, random), 16);
+        for (const int n_k :
+             {drawn_length(c.B_c, 1, c.B_c + 1, random()), c.B_c + drawn_length(c.B_c, 1, c.B_c + 1, random()),
+              c.stages * c.B_c, 3 * c.stages * c.B_c + drawn_length(c.B_c, 1, c.B_c + 1, random())}) {
+            const int n_q = std::max(c.B_r() - 64 + drawn_length(64, 1, 64 + 1, random()), 16);
             const Inputs in = make_inputs(shape_of(2, n_q, n_k, c.d), Values::normal, random());
             const std::string wrong = fault(c.stage(), in);
             CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);

@@ -201,8 +201,8 @@ TEST_CASE("the rings go on from task to task: any number of blocks of keys, of t
         for (const int multiprocessors : {1, 2})
             for (const int blocks : {0, 1, 1, 2}) {
                 const VirtualGpu gpu(multiprocessors);
-                const int n_q = 10 + length_near(64, 64 + 1, random),
-                          n_k = blocks * size.B_c + length_near(size.B_c, size.B_c + 1, random);
+                const int n_q = 10 + drawn_length(64, 1, 64 + 1, random()),
+                          n_k = blocks * size.B_c + drawn_length(size.B_c, 1, size.B_c + 1, random());
                 const std::string wrong = fault(stage_under_test(), inputs(5, n_q, n_k, size.d, false, random()));
                 CHECK_MESSAGE(wrong.empty(), multiprocessors, " multiprocessors, ", wrong);
             }

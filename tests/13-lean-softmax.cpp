@@ -118,7 +118,7 @@ TEST_CASE("EXERCISE 13.3: blocks of two units and of three, none without queries
     std::mt19937_64 random(test_seed());
     for (const Sizes& size : {of_64, of_128})
         for (const int others : {1, 3, 4, 6, 7}) {
-            const int n_q = others * unit + length_near(unit, unit + 1, random);
+            const int n_q = others * unit + drawn_length(unit, 1, unit + 1, random());
             const Inputs in = inputs(2, n_q, 2 * size.B_c, size.d, false, random());
             const std::string wrong = fault(stage_under_test(), in);
             CHECK_MESSAGE(wrong.empty(), wrong);
@@ -278,8 +278,8 @@ TEST_CASE("the rings go on from task to task: any number of blocks of keys, of t
             for (const int blocks : {0, 1, 1, 4})
                 for (const int others : {0, 4}) {
                     const VirtualGpu gpu(multiprocessors);
-                    const int n_q = std::max(10, others * unit + length_near(unit, unit + 1, random));
-                    const int n_k = blocks * size.B_c + length_near(size.B_c, size.B_c + 1, random);
+                    const int n_q = std::max(10, others * unit + drawn_length(unit, 1, unit + 1, random()));
+                    const int n_k = blocks * size.B_c + drawn_length(size.B_c, 1, size.B_c + 1, random());
                     const std::string wrong = fault(stage_under_test(), inputs(5, n_q, n_k, size.d, false, random()));
                     CHECK_MESSAGE(wrong.empty(), multiprocessors, " multiprocessors, ", wrong);
                 }

@@ -144,8 +144,10 @@ private:
         const std::string before = between(at, end);
         std::string changed = fmt::format("{}{}{}", text_.substr(0, at), with, text_.substr(end));
         if (before == with || !seen_.insert(std::move(changed)).second) return;
+        const auto times = ++named_[{line, what}];
         const auto exercise = exercise_.find(line);
-        found_.push_back({what, line, exercise == exercise_.end() ? "" : exercise->second, at, end - at, with});
+        found_.push_back({times == 1 ? what : fmt::format("{} ({})", what, times), line,
+                          exercise == exercise_.end() ? "" : exercise->second, at, end - at, with});
     }
     void replace(std::size_t i, const std::string& with) {
         const Token& token = tokens_[i];
@@ -239,7 +241,8 @@ private:
     }
 
     void swap_arguments(std::size_t i) {
-        if (!is(i, "(") || i == 0 || !is_word(i - 1) || is(i - 1, "if") || is(i - 1, "for") || is(i - 1, "while"))
+        if (!is(i, "(") || i == 0 || !(is_word(i - 1) || is(i - 1, ">")) || is(i - 1, "if") || is(i - 1, "for") ||
+            is(i - 1, "while"))
             return;
         std::vector<std::pair<std::size_t, std::size_t>> arguments;  // positions in the text
         std::size_t begin = i + 1;
@@ -302,7 +305,8 @@ private:
     std::vector<std::size_t> mates_;  // of each bracket, the other one
     std::vector<bool> inside_;        // a function that runs on a GPU
     std::map<int, std::string> exercise_;
-    std::set<std::string> seen_;
+    std::set<std::string> seen_;                        // texts
+    std::map<std::pair<int, std::string>, int> named_;  // how often something is done to a line
     std::vector<Mutation> found_;
 };
 

@@ -9,7 +9,7 @@ namespace flashladder {
 
 /// One mistake: `length` characters from `at` on become `with`.
 struct Mutation {
-    std::string what;      // "'<' for '<='", "no '__syncthreads();'"
+    std::string what;      // "'<' for '<='", "no '__syncthreads();'", "'0' for '1' (2)" the second on its line
     int line = 0;          // of the text, counted from 1
     std::string exercise;  // that the line is an answer to; "" if it is given
     std::size_t at = 0, length = 0;

@@ -23,20 +23,20 @@ std::set<std::string> bodies(const std::string& body) {
 using Set = std::set<std::string>;
 
 TEST_CASE("mutations: operators with spaces around them, and what they add or multiply by") {
-    CHECK(bodies("const auto a = b + c * f(d)[e];") == Set{"const auto a = b - c * f(d)[e];", "const auto a = b;",
-                                                           "const auto a = b + c + f(d)[e];", "const auto a = b + c;"});
-    CHECK(bodies("a = b < c;") == Set{"a = b <= c;", ";"});
-    CHECK(bodies("auto* p = g<d>(-a, *b);") == Set{"auto* p = g<d>(*b, -a);"});
+    CHECK(bodies("const auto a = t + u * f(d)[e];") ==
+          Set{"const auto a = t - u * f(d)[e];", "const auto a = t;", "const auto a = t + u + f(d)[e];",
+              "const auto a = t + u;"});
+    CHECK(bodies("a = t < u;") == Set{"a = t <= u;", ";"});
+    CHECK(bodies("auto* p = g<d>(-a, *t);") == Set{"auto* p = g<d>(*t, -a);"});
 }
 
 TEST_CASE("mutations: numbers") {
-    CHECK(bodies("const auto a = 0, b = 15u, c = 16, d = 0.5f, e = 0xFF;") ==
-          Set{"const auto a = 1, b = 15u, c = 16, d = 0.5f, e = 0xFF;",
-              "const auto a = 0, b = 16u, c = 16, d = 0.5f, e = 0xFF;",
-              "const auto a = 0, b = 14u, c = 16, d = 0.5f, e = 0xFF;",
-              "const auto a = 0, b = 15u, c = 32, d = 0.5f, e = 0xFF;",
-              "const auto a = 0, b = 15u, c = 8, d = 0.5f, e = 0xFF;",
-              "const auto a = 0, b = 15u, c = 16, d = (2 * 0.5f), e = 0xFF;"});
+    CHECK(bodies("const auto a = 0;") == Set{"const auto a = 1;"});
+    CHECK(bodies("const auto a = 15u;") == Set{"const auto a = 16u;", "const auto a = 14u;"});
+    CHECK(bodies("const auto a = 16;") == Set{"const auto a = 32;", "const auto a = 8;"});
+    CHECK(bodies("const auto a = 0.5f;") == Set{"const auto a = (2 * 0.5f);"});
+    CHECK(bodies("const auto a = 1e-3f;") == Set{"const auto a = (2 * 1e-3f);"});
+    CHECK(bodies("const auto a = 0xFF;").empty());
 }
 
 TEST_CASE("mutations: names of a pair, indices, arguments") {

@@ -453,12 +453,6 @@ void check_count(const std::string& what, std::uint64_t found, std::uint64_t exp
     check_count(fmt::format("{} ({})", what, where), found, expected);
 }
 
-int length_near(int tile, int most, std::mt19937_64& random) {
-    const auto below = [&](int end) { return int(random() % std::uint64_t(end)); };
-    const int edge = tile * (1 + below(most / tile)), any = 1 + below(most);
-    return std::clamp(std::array{edge - 1, edge, edge + 1, any}[std::size_t(below(4))], 1, most);
-}
-
 std::vector<int> more_keys_near(int tile, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<int> all;
@@ -474,7 +468,8 @@ void check_lengths_near(int B_r, int B_c, int head_dim) {
     for (const int d : supports.head_dims)
         for (const bool causal : {false, true, true}) {
             if (head_dim > 0 && d != head_dim) continue;
-            AttentionShape shape = shape_of(2, length_near(B_r, 2 * B_r + 1, random), length_near(B_c, 300, random), d);
+            AttentionShape shape =
+                shape_of(2, drawn_length(B_r, 1, 2 * B_r + 1, random()), drawn_length(B_c, 1, 300, random()), d);
             shape.dtype = dtype_number(random());
             shape.causal = causal;
             if (supports.grouped_query) shape.kv_heads = 1;

@@ -42,7 +42,7 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 AttentionShape with_enough_rows(AttentionShape shape);
 
 /// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them. `turn` tells
-/// the lengths of a run apart; four seeds in a row have all four kinds.
+/// the lengths of a run apart: any number; where it is the same, four seeds in a row have all four kinds.
 int drawn_length(int tile, int least, int most, std::uint64_t turn);
 
 /// Q, K and V of such a shape.
@@ -105,10 +105,6 @@ std::string lse_fault(const Stage& stage, const Inputs& inputs);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
-
-/// A length that the last tiles of a problem may go wrong by: a multiple of `tile`, one less, one more, or any; from 1
-/// to `most`.
-int length_near(int tile, int most, std::mt19937_64& random);
 
 /// By how many keys exceed queries: multiples of `tile` with 0, +1, -1 and -2 more, any number, and less keys than
 /// queries. Which multiples and numbers, by the seed.
