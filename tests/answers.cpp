@@ -8,6 +8,9 @@
 //   known      why it is told wrongly today: counted, but no failure
 // LADDER_ANSWERS=60 takes so many, drawn by the seed; all: each. LADDER_ANSWERS_RUNG=05,06: of these rungs alone.
 // LADDER_ANSWERS_JSON=FILE gets what each was told.
+//
+// And solutions, tested as a learner's file is: compiled with its options. LADDER_SOLVED=2 chapters, by the seed; or
+// all.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -99,11 +102,11 @@ struct Told {
     std::string output, exercise, first;  // the guilty one; the line that says why
 };
 
-Told tell(const std::string& rung, const std::string& text) {
+Told tell(const std::string& rung, const std::string& text, const std::string& seeds = "1") {
     write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung), text);
     const std::string log = (fs::temp_directory_path() / fmt::format("answers-{}.log", getpid())).string();
-    const std::string command = fmt::format("cd / && '{}/build/cpu/bin/ladder' test {} --seed {} > {} 2>&1", project(),
-                                            rung.substr(0, 2), test_seed(), log);
+    const std::string command = fmt::format("cd / && '{}/build/cpu/bin/ladder' test {} --seed {} --seeds {} > {} 2>&1",
+                                            project(), rung.substr(0, 2), test_seed(), seeds, log);
     const int status = std::system(command.c_str());
     Told told{WEXITSTATUS(status), read_file(log), "", ""};
     fs::remove(log);
@@ -152,6 +155,34 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
             return fmt::format("the first line does not name line {}, '{}'", line, at);
     }
     return "";
+}
+
+/// The starter again, as it was before.
+void reset(const std::string& rung) {
+    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung),
+               make_starter(read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), "all"));
+}
+
+TEST_CASE("solved: a chapter is green") {
+    REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
+    std::vector<std::string> rungs;
+    for (const auto& folder : fs::directory_iterator(project() + "/chapters"))
+        if (fs::exists(folder.path() / "attention.cu")) rungs.push_back(folder.path().filename());
+    std::ranges::sort(rungs);
+    REQUIRE(rungs.size() >= 15);
+    const std::string asked = environment("LADDER_SOLVED", "2"), seeds = asked == "all" ? "3" : "1";
+    if (asked != "all") {
+        std::mt19937_64 random(test_seed());
+        std::ranges::shuffle(rungs, random);
+        rungs.resize(std::min(rungs.size(), static_cast<std::size_t>(std::stoul(asked))));
+    }
+    for (const std::string& rung : rungs) {
+        const Told told = tell(rung, read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), seeds);
+        CHECK_MESSAGE(told.status == 0, rung, ": red with the solution in it\n", told.output);
+        reset(rung);
+        fmt::print("{} solved\n", rung);
+        std::fflush(stdout);
+    }
 }
 
 TEST_CASE("what people write is told what is wrong with it") {
@@ -212,9 +243,7 @@ TEST_CASE("what people write is told what is wrong with it") {
         if (!why.empty() && !answer.contains("known"))
             FAIL_CHECK(fmt::format("{} {}: {}\n{}", rung, name, why, told.output));
     }
-    for (const std::string& rung : {drawn.front().rung, drawn.back().rung})
-        write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung),
-                   make_starter(read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), "all"));
+    for (const std::string& rung : {drawn.front().rung, drawn.back().rung}) reset(rung);
     fmt::print("{} of {} answers; of {} wrong ones {} are told what is wrong\n", drawn.size(), each, wrong, told_right);
     if (const std::string file = environment("LADDER_ANSWERS_JSON", ""); !file.empty())
         write_file(file, Json{{"answers", results}, {"wrong", wrong}, {"told_right", told_right}}.dump(2) + "\n");
