@@ -4,7 +4,8 @@
 //   change     [[from, to], ...] anywhere in the file, each of which occurs once; instead of `write`, or after it
 //   open       exercises that are not begun
 //   right      true: it is green, while all later ones are open too. Else
-//   told       {exercise: the guilty one, or "outside"; says: words of the first line; at: code on the line it names}
+//   told       {exercise: the guilty one, or "outside"; says: words of the first line, or an array, of
+//              which one will do; at: code on the line it names}
 //   known      why it is told wrongly today: counted, but no failure
 // LADDER_ANSWERS=60 takes so many, drawn by the seed; all: each. LADDER_ANSWERS_RUNG=05,06: of these rungs alone.
 // LADDER_ANSWERS_JSON=FILE gets what each was told.
@@ -145,8 +146,11 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
     if (told.status != 1) return fmt::format("status {}", told.status);
     if (const std::string exercise = wanted.at("exercise"); told.exercise != exercise)
         return fmt::format("told under '{}', not {}", told.exercise, exercise);
-    if (const std::string says = wanted.value("says", ""); told.first.find(says) == std::string::npos)
-        return fmt::format("the first line does not say '{}'", says);
+    if (const Json says = wanted.value("says", Json(""));
+        std::ranges::none_of(says.is_array() ? says : Json{says}, [&](const Json& words) {
+            return told.first.find(words.get<std::string>()) != std::string::npos;
+        }))
+        return fmt::format("the first line does not say {}", says.dump());
     if (const std::string at = wanted.value("at", ""); !at.empty()) {
         const std::size_t found = text.find(at);
         if (found == std::string::npos) return fmt::format("the answer has no '{}'", at);

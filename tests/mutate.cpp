@@ -61,23 +61,29 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 /// How a program with another text in the place of a rung's kernel is made: the commands of a target that has one.
 struct Recipe {
-    std::string source;   // as the commands name it, from the build folder or as a whole
-    std::string program;  // "bin/trial-05"
+    std::string source, object, program;  // as the commands name them
     std::string commands;
 };
 Recipe recipe_of(const std::string& target, const std::string& source) {
-    Recipe recipe{source, "bin/" + target, ""};
+    Recipe recipe{source, "", "bin/" + target, ""};
     std::istringstream lines(shell(fmt::format("ninja -t commands {}", target)).output);
-    for (std::string line; std::getline(lines, line);)
-        if (line.find(source) != std::string::npos) recipe.commands += line + " &&\n";
-    REQUIRE_MESSAGE(!recipe.commands.empty(), "ninja knows no command that makes ", target);
+    for (std::string line; std::getline(lines, line);) {
+        if (const std::size_t at = line.find(" -c " + source); at != std::string::npos)
+            recipe.object = line.substr(line.rfind(' ', at - 1) + 1, at - 1 - line.rfind(' ', at - 1));
+        else if (recipe.object.empty() || line.find(recipe.object) == std::string::npos)
+            continue;
+        recipe.commands += line + " &&\n";
+    }
+    REQUIRE_MESSAGE(!recipe.object.empty(), "ninja knows no command that compiles ", source);
     recipe.commands += "true";
     return recipe;
 }
 /// The same for another source file and program.
 std::string commands_for(const Recipe& recipe, const std::string& name) {
-    const std::string commands = replaced(recipe.commands, recipe.source, "mutations/" + name + ".cu");
-    return replaced(commands, "-o " + recipe.program + " ", "-o mutations/" + name + " ");
+    const std::string path = "mutations/" + name;
+    const std::string commands =
+        replaced(replaced(recipe.commands, recipe.object, path + ".o"), recipe.source, path + ".cu");
+    return replaced(commands, "-o " + recipe.program + " ", "-o " + path + " ");
 }
 
 struct Rung {
@@ -136,7 +142,7 @@ Fate fate_of(const Rung& rung, const std::string& name, const std::string& text)
         if (built.status != 0) return {"does not compile", "", built.output.substr(0, 300)};
         const Done run = shell(fmt::format("timeout 300 mutations/{} --abort-after=1 --seed={} --seeds={} {}", name,
                                            seed, quick ? 1 : 2, quick ? rung.not_quick : ""));
-        fs::remove(fmt::format("{}/mutations/{}", BUILD, name));
+        for (const char* file : {"", ".o", ".o.d"}) fs::remove(fmt::format("{}/mutations/{}{}", BUILD, name, file));
         if (run.status == 0) continue;
         const auto [by, message] = first_failure(run.output);
         if (run.status == 124) return {"endless", by, ""};
@@ -192,10 +198,6 @@ TEST_CASE("no small mistake in a kernel is green") {
     for (const Drawn& d : drawn)
         if (!ready.contains(d.rung)) {
             ready.emplace(d.rung, prepared(d.rung));
-            for (const char* kernel : {"trial-kernel", "chapter-kernel"})
-                for (const char* up : {"__", "__/__", ""})
-                    fs::create_directories(fmt::format("{}/tests/CMakeFiles/{}-{}.dir/{}/mutations", BUILD, kernel,
-                                                       d.rung.substr(0, 2), up));
         }
 
     std::vector<Fate> fates(drawn.size());
