@@ -92,6 +92,7 @@ public:
         mates_.assign(tokens_.size(), 0);
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < tokens_.size(); ++i) {
+            in_parentheses_.push_back(!open.empty() && is(open.back(), "("));
             if (is(i, "(") || is(i, "[") || is(i, "{")) open.push_back(i);
             if ((is(i, ")") || is(i, "]") || is(i, "}")) && !open.empty()) {
                 mates_[i] = open.back(), mates_[open.back()] = i;
@@ -279,7 +280,7 @@ private:
         static const std::set<std::string_view> no_such = {"const", "constexpr", "using",  "static", "auto",    "float",
                                                            "int",   "unsigned",  "return", "if",     "for",     "while",
                                                            "else",  "template",  "case",   "do",     "typename"};
-        if (!is_word(i) || no_such.contains(tokens_[i].text)) return 0;
+        if (!is_word(i) || in_parentheses_[i] || no_such.contains(tokens_[i].text)) return 0;
         if (!(i > 0 && (is(i - 1, ";") || is(i - 1, "{") || is(i - 1, "}") || is(i - 1, ")") || is(i - 1, "else"))))
             return 0;
         std::size_t j = i;
@@ -302,8 +303,9 @@ private:
 
     std::string_view text_;
     std::vector<Token> tokens_;
-    std::vector<std::size_t> mates_;  // of each bracket, the other one
-    std::vector<bool> inside_;        // a function that runs on a GPU
+    std::vector<std::size_t> mates_;    // of each bracket, the other one
+    std::vector<bool> in_parentheses_;  // of a call or of for's head, and not within braces there
+    std::vector<bool> inside_;          // a function that runs on a GPU
     std::map<int, std::string> exercise_;
     std::set<std::string> seen_;                        // texts
     std::map<std::pair<int, std::string>, int> named_;  // how often something is done to a line

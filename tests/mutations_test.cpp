@@ -23,9 +23,8 @@ std::set<std::string> bodies(const std::string& body) {
 using Set = std::set<std::string>;
 
 TEST_CASE("mutations: operators with spaces around them, and what they add or multiply by") {
-    CHECK(bodies("const auto a = t + u * f(d)[e];") ==
-          Set{"const auto a = t - u * f(d)[e];", "const auto a = t;", "const auto a = t + u + f(d)[e];",
-              "const auto a = t + u;"});
+    CHECK(bodies("const auto a = t + u * f(d)[e];") == Set{"const auto a = t - u * f(d)[e];", "const auto a = t;",
+                                                           "const auto a = t + u + f(d)[e];", "const auto a = t + u;"});
     CHECK(bodies("a = t < u;") == Set{"a = t <= u;", ";"});
     CHECK(bodies("auto* p = g<d>(-a, *t);") == Set{"auto* p = g<d>(*t, -a);"});
 }
@@ -50,6 +49,12 @@ TEST_CASE("mutations: conditions and statements") {
     CHECK(bodies("if (a) f();\n__syncthreads();") ==
           Set{"if (!(a)) f();\n__syncthreads();", "if (true || (a)) f();\n__syncthreads();",
               "if (a) ;\n__syncthreads();", "if (a) __syncthreads();\nf();", "if (a) f();\n;"});
+}
+
+TEST_CASE("mutations: the head of a loop is no statement") {
+    CHECK(bodies("for (int t = 0; t != n; t = next(t)) f();") == Set{"for (int t = 1; t != n; t = next(t)) f();",
+                                                                     "for (int t = 0; t == n; t = next(t)) f();",
+                                                                     "for (int t = 0; t != n; t = next(t)) ;"});
 }
 
 TEST_CASE("mutations: comments, strings, the host's code and lines of the preprocessor stay what they are") {
