@@ -24,7 +24,7 @@ TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
         std::ranges::fill(in.Q, 0.0f);
         const Comparison result = check(stage_under_test(), in);
         // One error of l moves a whole row, so the worst row is judged where rows are not that alike.
-        CHECK_MESSAGE(result.error <= result.allowed_error, "Q is 0, so O is the mean of V; ",
+        CHECK_MESSAGE((result.error <= result.allowed_error), "Q is 0, so O is the mean of V; ",
                       result.describe(in.shape));
     }
 }

@@ -66,7 +66,7 @@ TEST_CASE("EXERCISE 3.2: rescaling l and O") {
     const Outputs out = run(stage_under_test(), in);
     const auto not_zero =
         std::find_if(out.O.begin(), out.O.begin() + 40 * 64, [](float x) { return x != 0; }) - out.O.begin();
-    CHECK_MESSAGE(not_zero == 40 * 64, "causal, N_q 100, N_k 60: queries 0 to 39 see no key, but O[query ",
+    CHECK_MESSAGE((not_zero == 40 * 64), "causal, N_q 100, N_k 60: queries 0 to 39 see no key, but O[query ",
                   not_zero / 64, "][", not_zero % 64, "] is ", out.O[static_cast<std::size_t>(not_zero)],
                   ", expected 0");
 }

@@ -16,7 +16,7 @@ namespace {
 /// LSE alone: it needs S, the maximum and the sum, but neither P as a matrix nor V.
 void check_lse(const Inputs& in) {
     const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
-    CHECK_MESSAGE(result.lse_error <= result.allowed_lse_error,
+    CHECK_MESSAGE((result.lse_error <= result.allowed_lse_error),
                   fmt::format("{}: LSE[query {}] is {:.6g}, expected {:.6g}", to_string(in.shape),
                               result.furthest_lse.index, result.furthest_lse.found, result.furthest_lse.expected));
 }

@@ -48,7 +48,7 @@ void check_ldmatrix_is_free_of_conflicts(const std::string& variant) {
     const Stage& stage = find_stage(name_of(variant));
     for (const int d : stage.supports.head_dims) {
         const SharedWork work = count_accesses(stage, d).ldmatrix;
-        CHECK_MESSAGE(work.conflicts == 0, stage.name(), ", d = ", d, ": ldmatrix reads ", work.accesses,
+        CHECK_MESSAGE((work.conflicts == 0), stage.name(), ", d = ", d, ": ldmatrix reads ", work.accesses,
                       " matrices in ", work.wavefronts, " wavefronts, of which ", work.conflicts, " are conflicts");
         const std::string wrong = fault(stage, make_inputs(shape_of(1, 130, 100, d), Values::normal, test_seed()));
         CHECK_MESSAGE(wrong.empty(), stage.name(), ": ", wrong);

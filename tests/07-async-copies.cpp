@@ -123,8 +123,7 @@ TEST_CASE("the number of stages does not change a bit of the result") {
     const Outputs expected = run(stage_under_test(), in, true);
     for (const int stages : stage_counts) {
         const Outputs found = run(with_stages(stages), in, true);
-        CHECK_MESSAGE((found.O == expected.O), "O with ", stages, " stages is not that of 2 stages to the bit");
-        CHECK_MESSAGE((found.lse == expected.lse), "LSE with ", stages, " stages is not that of 2 stages to the bit");
+        check_same_bits(found, expected, "with 2 stages", std::to_string(stages) + " stages");
     }
 }
 

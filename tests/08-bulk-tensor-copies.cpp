@@ -113,9 +113,7 @@ TEST_CASE("how the tensors lie does not change a bit of the result") {
         const Outputs expected = outcome(in);
         for (const Layout layout : {Layout::sequence_first, Layout::padded}) {
             const Outputs found = outcome(in, layout);
-            const std::string differs = std::string(" is not to the bit that of heads first: ") + to_string(layout);
-            CHECK_MESSAGE((found.O == expected.O), "O", differs);
-            CHECK_MESSAGE((found.lse == expected.lse), "LSE", differs);
+            check_same_bits(found, expected, "with heads first", to_string(layout));
         }
     }
 }
@@ -142,8 +140,7 @@ TEST_CASE("Q, K and V packed as (batch, N, 3, heads, d) need no copy") {
         args.Q_strides = args.K_strides = args.V_strides = {std::int64_t(n) * 3 * heads * d, d, 3 * heads * d};
         stage_under_test().launch(args);
         const Outputs found = problem.outputs();
-        CHECK_MESSAGE((found.O == expected.O), "O is not to the bit that of tensors for themselves");
-        CHECK_MESSAGE((found.lse == expected.lse), "LSE is not to the bit that of tensors for themselves");
+        check_same_bits(found, expected, "of tensors for themselves", to_string(shape));
     }
 }
 

@@ -125,10 +125,7 @@ TEST_CASE("warpgroups and stages change no bit of the result: only the keys of a
                 if (tiles.keys != keys) continue;
                 found.push_back(run(stage_with(tiles), in, true));
                 if (!first) first = &found.front();
-                const std::string differs =
-                    stage_with(tiles).name() + " is not to the bit that of other warpgroups or stages";
-                CHECK_MESSAGE((found.back().O == first->O), "O of ", differs);
-                CHECK_MESSAGE((found.back().lse == first->lse), "LSE of ", differs);
+                check_same_bits(found.back(), *first, "with other warpgroups or stages", stage_with(tiles).name());
             }
             REQUIRE(found.size() >= 2);
         }

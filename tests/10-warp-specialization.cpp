@@ -125,9 +125,7 @@ TEST_CASE("neither the slots nor the other consumers change a bit of the result"
             if (c.d != d) continue;
             const Outputs found = run(c.stage(), in, true);
             const Outputs& first = expected.try_emplace(c.B_c, found).first->second;
-            CHECK_MESSAGE(found.O == first.O, c.describe(), "O has other bits than with other slots or consumers");
-            CHECK_MESSAGE(found.lse == first.lse, c.describe(),
-                          "LSE has other bits than with other slots or consumers");
+            check_same_bits(found, first, "with other slots or consumers", c.describe());
         }
     }
 }

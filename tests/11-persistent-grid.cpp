@@ -233,10 +233,7 @@ TEST_CASE("the schedule, the order and the number of blocks do not change a bit 
             in.shape.batch = 1;
             const Outputs expected = run(stage_under_test(), in, true);
             const auto check_same = [&](const Stage& stage) {
-                const Outputs found = run(stage, in, true);
-                CHECK_MESSAGE(found.O == expected.O, "O has other bits than by the rung's schedule: ", stage.name());
-                CHECK_MESSAGE(found.lse == expected.lse,
-                              "LSE has other bits than by the rung's schedule: ", stage.name());
+                check_same_bits(run(stage, in, true), expected, "by the rung's schedule", stage.name());
             };
             for (const int multiprocessors : {1, 3}) {
                 const VirtualGpu gpu(multiprocessors);

@@ -168,9 +168,9 @@ TEST_CASE("a maximum that is not the largest costs no accuracy: bf16, against th
                 try {
                     const Comparison lazy = check(stage_under_test(), in, Judge::worst_row_only, true);
                     const Comparison exact = check(variant("three consumers"), in, Judge::worst_row_only, true);
-                    CHECK_MESSAGE(lazy.error <= 1.1 * exact.error, lazy.error, " against ", exact.error);
-                    CHECK_MESSAGE(lazy.lse_error <= std::max(1.1 * exact.lse_error, 1e-6), lazy.lse_error, " against ",
-                                  exact.lse_error);
+                    CHECK_MESSAGE((lazy.error <= 1.1 * exact.error), lazy.error, " against ", exact.error);
+                    CHECK_MESSAGE((lazy.lse_error <= std::max(1.1 * exact.lse_error, 1e-6)), lazy.lse_error,
+                                  " against ", exact.lse_error);
                 } catch (const CudaError& error) {
                     FAIL_CHECK(std::string(error.what()));
                 }
@@ -312,11 +312,8 @@ TEST_CASE("what is skipped and how high tasks are does not change a bit of the r
         for (const bool causal : {false, true}) {
             const Inputs in = inputs(3, B_r + 100, 3 * size.B_c + 33, size.d, causal, test_seed());
             const auto check_same = [&](const Stage& stage, const Stage& other) {
-                const Outputs expected = run(stage, in, true), found = run(other, in, true);
-                CHECK_MESSAGE(found.O == expected.O, "O has other bits than by ", stage.name(), ": ", other.name(),
-                              ", d ", size.d);
-                CHECK_MESSAGE(found.lse == expected.lse, "LSE has other bits than by ", stage.name(), ": ",
-                              other.name(), ", d ", size.d);
+                check_same_bits(run(other, in, true), run(stage, in, true), "by " + stage.name(),
+                                other.name() + ", " + to_string(in.shape));
             };
             check_same(stage_under_test(), variant("three consumers, lazy"));
             check_same(stage_under_test(), variant("and blocks skipped"));
@@ -402,7 +399,7 @@ TEST_CASE("counted: products and exponentials of every variant are what it compu
                     check_count("exponentials, m raised in first steps alone", work.exponentials,
                                 blocks * exponentials(size) + blocks / 3 * per_raise, where);
                 else
-                    CHECK_MESSAGE(work.exponentials < all_raised, "exponentials: found ", work.exponentials,
+                    CHECK_MESSAGE((work.exponentials < all_raised), "exponentials: found ", work.exponentials,
                                   ", expected less than ", all_raised, ", which is m raised in each step: ", where);
             }
         }

@@ -173,9 +173,8 @@ TEST_CASE("the stage gives the bits of the configuration that is chosen, whichev
                     if (!seen.emplace(&config - configurations.data(), causal).second) continue;
                     const Stage& named = stage_of(config);
                     INFO(named.name(), ", d ", d, ", N ", n, ", multiprocessors ", multiprocessors);
-                    const Outputs found = run(stage_under_test(), in, true), wanted = run(named, in, true);
-                    CHECK(found.O == wanted.O);
-                    CHECK(found.lse == wanted.lse);
+                    check_same_bits(run(stage_under_test(), in, true), run(named, in, true), "by " + named.name(),
+                                    "what the rung takes for " + to_string(in.shape));
 #ifndef FLASHLADDER_GPU
                     const auto launch = [&](const Stage& stage) { return count_stage(stage, in).work.launches.at(0); };
                     const auto ours = launch(stage_under_test()), theirs = launch(named);
@@ -213,8 +212,7 @@ TEST_CASE("consumers, slots, turns and schedules do not change a bit of the resu
                 if (&other >= &config || other.d != config.d || other.B_c != config.B_c) continue;
                 const Inputs in = inputs(2, 3 * unit + 70, 3 * config.B_c + 33, config.d, causal, test_seed());
                 const Outputs wanted = run(stage_of(config), in, true), found = run(stage_of(other), in, true);
-                CHECK_MESSAGE(found.O == wanted.O, stage_of(other).name(), ", d ", config.d, ", causal ", causal);
-                CHECK_MESSAGE(found.lse == wanted.lse, stage_of(other).name(), ", d ", config.d, ", causal ", causal);
+                check_same_bits(found, wanted, "by " + stage_of(config).name(), stage_of(other).name());
                 break;
             }
 }
@@ -228,8 +226,7 @@ TEST_CASE("gives the same bits again, whoever comes first") {
         const VirtualGpu one(1);
 #endif
         const Outputs again = run(stage_of(config), in, true);
-        CHECK_MESSAGE(again.O == first.O, stage_of(config).name(), ", d ", config.d);
-        CHECK_MESSAGE(again.lse == first.lse, stage_of(config).name(), ", d ", config.d);
+        check_same_bits(again, first, "in the run before", stage_of(config).name());
     }
 }
 
@@ -371,8 +368,7 @@ TEST_CASE("a CUDA graph that has captured a launch gives the same bits, as often
                 check_cuda(cudaGraphLaunch(launches, args.stream), "launch of the graph");
                 check_cuda(cudaStreamSynchronize(args.stream), "the graph");
                 const Outputs found = problem.outputs();
-                CHECK_MESSAGE(found.O == wanted.O, "d ", d, ", causal ", causal, ", launch ", times);
-                CHECK_MESSAGE(found.lse == wanted.lse, "d ", d, ", causal ", causal, ", launch ", times);
+                check_same_bits(found, wanted, "without a graph", "launch " + std::to_string(times) + " of the graph");
             }
             check_cuda(cudaGraphExecDestroy(launches), "launches");
             check_cuda(cudaGraphDestroy(graph), "graph");

@@ -74,17 +74,19 @@ TEST_CASE("a trial has one answer of the learner's, and knows their lines") {
     const auto in_trial = [&](const Trial& t, const std::string& part) {
         return t.lines.at(static_cast<std::size_t>(line_of(t.text, part) - 1));
     };
-    CHECK(in_trial(trial, "int x = 7;") == line_of(learners, "int x = 7;"));
-    CHECK(in_trial(trial, "after") == line_of(learners, "after"));
-    CHECK(in_trial(other, "int y = 2;") == 0);
-    CHECK(in_trial(other, "after") == line_of(learners, "after"));
+    CHECK(in_trial(trial, "int x = 7;").number == line_of(learners, "int x = 7;"));
+    CHECK(in_trial(trial, "int x = 7;").exercise == "");
+    CHECK(in_trial(trial, "after").number == line_of(learners, "after"));
+    CHECK(in_trial(other, "int y = 2;").number == line_of(learners, "// EXERCISE 5.1"));
+    CHECK(in_trial(other, "int y = 2;").exercise == "5.1");
+    CHECK(in_trial(other, "after").number == line_of(learners, "after"));
 
     const std::string report = "race: read at ./trials/05.cu:" + std::to_string(line_of(other.text, "after")) +
                                "\n  source /b/trials/05.cu:" + std::to_string(line_of(other.text, "int y = 2;")) +
                                " end";
     CHECK(with_learners_lines(report, "trials/05.cu", other, file) ==
-          "race: read at " + file + ":" + std::to_string(line_of(learners, "after")) +
-              "\n  source the solution of another exercise end");
+          "race: read at " + file + ":" + std::to_string(line_of(learners, "after")) + "\n  source " + file + ":" +
+              std::to_string(line_of(learners, "// EXERCISE 5.1")) + ", in EXERCISE 5.1 end");
 }
 
 TEST_CASE("the exercises whose lines a report names") {

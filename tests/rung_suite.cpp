@@ -181,11 +181,11 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
             const Outputs out = run(stage_under_test(), in, supports.lse);
             for (std::size_t x = 0; x < out.O.size(); ++x)
                 CHECK_MESSAGE(
-                    std::isnan(out.O[x]) == (x / width == row),
+                    (std::isnan(out.O[x]) == (x / width == row)),
                     fmt::format("{}: query {} alone has a NaN; O[query {}][{}] is {}, expected {}", to_string(shape),
                                 row, x / width, x % width, out.O[x], x / width == row ? "nan" : "a number"));
             for (std::size_t i = 0; i < out.lse.size(); ++i)
-                CHECK_MESSAGE(std::isnan(out.lse[i]) == (i == row),
+                CHECK_MESSAGE((std::isnan(out.lse[i]) == (i == row)),
                               fmt::format("{}: query {} alone has a NaN; LSE[query {}] is {}, expected {}",
                                           to_string(shape), row, i, out.lse[i], i == row ? "nan" : "a number"));
         }
@@ -193,11 +193,8 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
 
 TEST_CASE("gives the same bits again") {
     const Inputs inputs = make_inputs(shape_of(2, 100, 257, 64), Values::normal, test_seed());
-    const std::vector<float> first = run(stage_under_test(), inputs).O, second = run(stage_under_test(), inputs).O;
-    const auto [a, b] = std::ranges::mismatch(first, second);
-    CHECK_MESSAGE(a == first.end(),
-                  fmt::format("element {} of O is {:.9g} in one run, {:.9g} in the next", a - first.begin(),
-                              a == first.end() ? 0 : *a, b == second.end() ? 0 : *b));
+    const Outputs first = run(stage_under_test(), inputs), second = run(stage_under_test(), inputs);
+    check_same_bits(second, first, "in the run before", to_string(inputs.shape));
 }
 
 TEST_CASE("variants agree with the reference") {
@@ -231,7 +228,7 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
         change(args);
         const std::string line = refusal(args);
         CHECK_MESSAGE(line.starts_with(stage.name() + ": "), line);
-        CHECK_MESSAGE(line.find(part) != std::string::npos, fmt::format("'{}' does not say '{}'", line, part));
+        CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
         CHECK(line.find('\n') == std::string::npos);
     };
     check_refusal([](auto& a) { a.shape.head_dim = 80; }, "head_dim 80");
@@ -440,6 +437,18 @@ std::string lse_fault(const Stage& stage, const Inputs& inputs) {
     }
 }
 
+void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than, const std::string& where) {
+    const auto check_one = [&](const char* name, const std::vector<float>& now, const std::vector<float>& before) {
+        REQUIRE(now.size() == before.size());
+        const auto [a, b] = std::ranges::mismatch(now, before);  // a NaN differs from itself
+        CHECK_MESSAGE((a == now.end()),
+                      fmt::format("{} has other bits than {}: element {} is {:.9g}, expected {:.9g} ({})", name, than,
+                                  a - now.begin(), a == now.end() ? 0 : *a, b == before.end() ? 0 : *b, where));
+    };
+    check_one("O", found.O, expected.O);
+    check_one("LSE", found.lse, expected.lse);
+}
+
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected) {
     check_count(what, found, expected, expected);
 }
@@ -490,8 +499,8 @@ void check_ignores_scratch(const Inputs& inputs) {
             stage_under_test().launch(problem.args());
             check_cuda(cudaDeviceSynchronize(), "launch");
             const Outputs found = problem.outputs();
-            CHECK_MESSAGE(found.O == expected.O, "scratch was filled with ", garbage, ", launch ", times);
-            CHECK(found.lse == expected.lse);
+            check_same_bits(found, expected, "with other scratch",
+                            fmt::format("scratch was filled with {:#x}, launch {}", garbage, times));
         }
     }
 }

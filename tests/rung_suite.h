@@ -101,6 +101,9 @@ std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layo
 /// The same of LSE alone.
 std::string lse_fault(const Stage& stage, const Inputs& inputs);
 
+/// O and LSE are the same. Else: "O has other bits than in the run before: element 7 is 1, expected 2 (where)".
+void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than, const std::string& where);
+
 /// Fails with "what: found 3, expected 4".
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);

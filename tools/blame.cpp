@@ -85,9 +85,9 @@ Trial trial_of(std::string_view learners, std::string_view solution, std::string
         right[answer.id] = {finished.begin() + answer.first - 1, finished.begin() + answer.last};
 
     Trial trial;
-    const auto put = [&](std::string_view line, int number) {
+    const auto put = [&](std::string_view line, int number, const std::string& exercise = "") {
         trial.text += fmt::format("{}\n", line);
-        trial.lines.push_back(number);
+        trial.lines.push_back({number, exercise});
     };
     int number = 0;
     auto answer = theirs.begin();
@@ -97,7 +97,7 @@ Trial trial_of(std::string_view learners, std::string_view solution, std::string
         if (!inside || answer->id == own || !right.contains(answer->id))
             put(line, number);
         else if (number == answer->first)
-            for (const std::string_view theirs_instead : right[answer->id]) put(theirs_instead, 0);
+            for (const std::string_view theirs_instead : right[answer->id]) put(theirs_instead, number, answer->id);
         if (inside && number == answer->last) ++answer;
     }
     return trial;
@@ -115,8 +115,9 @@ std::string with_learners_lines(std::string_view report, std::string_view trial_
         std::size_t line = 0;
         const auto [end, error] = std::from_chars(report.data(), report.data() + report.size(), line);
         report.remove_prefix(static_cast<std::size_t>(end - report.data()));
-        const int number = line >= 1 && line <= trial.lines.size() ? trial.lines[line - 1] : 0;
-        text += number ? fmt::format("{}:{}", learners_file, number) : "the solution of another exercise";
+        if (line < 1 || line > trial.lines.size()) continue;
+        const auto& [number, exercise] = trial.lines[line - 1];
+        text += fmt::format("{}:{}{}", learners_file, number, exercise.empty() ? "" : ", in EXERCISE " + exercise);
     }
     return text + std::string(report);
 }

@@ -22,10 +22,14 @@ std::vector<Answer> answers(std::string_view learners, std::string_view starter)
 bool changed_outside(std::string_view learners, std::string_view starter);
 
 /// A learner's file in which all answers but `own` are the solution's; and for each of its lines which one of the
-/// learner's file it is, or 0.
+/// learner's file it is, or where the exercise begins whose solution it is.
 struct Trial {
+    struct Line {
+        int number;
+        std::string exercise;  // "" of the learner's own
+    };
     std::string text;
-    std::vector<int> lines;
+    std::vector<Line> lines;
 };
 Trial trial_of(std::string_view learners, std::string_view solution, std::string_view own);
 

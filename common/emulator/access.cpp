@@ -38,11 +38,9 @@ void check_written(const SharedWindow& window, const void* p, std::size_t n, con
     if (!unwritten) return;
     const char* first = static_cast<const char*>(p) + (static_cast<const std::uint8_t*>(unwritten) - flags);
     reporting = true;
-    hold_reader(
-        address_of(p), n, operand.where,
-        fmt::format("uninitialised shared memory: {} of {} bytes at {:#x}: {}, which no thread of the block has "
-                    "written",
-                    operand.instruction, n, address_of(p), place_in(window, first)));
+    hold_reader(address_of(p), n, operand.where,
+                fmt::format("uninitialised shared memory: {} of {} bytes at {:#x}: {}", operand.instruction, n,
+                            address_of(p), place_in(window, first)));
 }
 
 /// Static shared memory lies behind the dynamic one, and keeps its alignment.

@@ -115,9 +115,8 @@ template <class Words>
         refuse_shared(window, address, n, Access::read, pc);
     reporting = true;
     hold_reader(address, n, place_of(pc),
-                fmt::format("uninitialised shared memory: {}-byte read at {:#x}: {}, which no thread of the block has "
-                            "written",
-                            n, address, describe_shared(window, address)));
+                fmt::format("uninitialised shared memory: {}-byte read at {:#x}: {}", n, address,
+                            describe_shared(window, address)));
 }
 
 [[gnu::cold, noreturn]] void refuse_device(const Allocation* allocation, std::uintptr_t address, std::size_t n,

@@ -343,7 +343,8 @@ std::vector<UnwrittenRead> unwritten_reads;
 
 void record_unwritten_read() {
     const UnwrittenRead& read = unwritten_reads.front();
-    record_failure(cudaErrorLaunchFailure, read.words, *read.reader->block, read.reader, read.where);
+    record_failure(cudaErrorLaunchFailure, read.words + ", which no thread of the block has written",
+                   *read.reader->block, read.reader, read.where);
 }
 
 /// Leaves the fiber for good. Its stack is not unwound: nothing on it owns anything.
@@ -370,8 +371,11 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
     fail(cudaErrorLaunchFailure, read->where, [&] {
         const std::string who = instruction ? fmt::format("{}, issued at", instruction)
                                             : fmt::format("thread ({}, {}, {}) at", writer.x, writer.y, writer.z);
-        return fmt::format("{}\n  written    later, by {} {}\n  missing    {} between the two", read->words, who,
-                           to_string(where), operation_in_progress ? "a wait for it" : "a barrier");
+        const char* missing = operation_in_progress ? "a wait for it" : "a barrier";
+        return fmt::format(
+            "{}, written only later: {} is missing\n  written    later, by {} {}\n  missing    {} between "
+            "the two",
+            read->words, missing, who, to_string(where), missing);
     });
 }
 

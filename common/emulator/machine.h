@@ -164,8 +164,7 @@ template <class Words>
 /// True while a thread is held by hold_reader(): stores to shared memory call explain_unwritten_reads().
 extern bool awaiting_store;
 /// Ends a read of shared memory that nobody has written, but not yet the launch: the others of the block go on as far
-/// as they can without this thread, for one that writes there says what is missing. `words` are the report if none
-/// does.
+/// as they can without this thread, for one that writes there says what is missing. `words` begin the report.
 [[noreturn]] void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words);
 /// The current thread, or what it has asked for by `instruction`, stores there.
 void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place& where,
