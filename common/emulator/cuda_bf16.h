@@ -21,7 +21,7 @@ struct alignas(2) __nv_bfloat16 {
     __forceinline__ __nv_bfloat16(float value) : bits_(emulator::bf16_from_float(value)) {}
     template <class T>
     requires(std::is_arithmetic_v<T>) __forceinline__ __nv_bfloat16(T value)
-        : bits_(emulator::bf16_from(emulator::to_odd(value))) {}
+        : bits_(emulator::bf16_from(emulator::to_odd(+value))) {}
     __forceinline__ __nv_bfloat16(__nv_bfloat16_raw raw) : bits_(raw.x) {}
     __forceinline__ operator float() const { return emulator::float_from_bf16(bits_); }
     template <class T>

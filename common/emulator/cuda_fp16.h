@@ -21,7 +21,7 @@ struct alignas(2) __half {
     __forceinline__ __half(float value) : bits_(emulator::f16_from_float(value)) {}
     template <class T>
     requires(std::is_arithmetic_v<T>) __forceinline__ __half(T value)
-        : bits_(emulator::f16_from(emulator::to_odd(value))) {}
+        : bits_(emulator::f16_from(emulator::to_odd(+value))) {}
     __forceinline__ __half(__half_raw raw) : bits_(raw.x) {}
     __forceinline__ operator float() const { return emulator::float_from_f16(bits_); }
     template <class T>
