@@ -179,7 +179,7 @@ __forceinline__ Half2 __hisnan2(Half2 x) { return {__hisnan(x.x), __hisnan(x.y)}
     }                                                                                                           \
     __forceinline__ bool __hb##name##2(Half2 x, Half2 y) { return __h##name(x.x, y.x) && __h##name(x.y, y.y); }
 FLASHLADDER_COMPARISON(eq, x == y)
-FLASHLADDER_COMPARISON(ne, x<y || x> y)
+FLASHLADDER_COMPARISON(ne, (x < y || x > y))
 FLASHLADDER_COMPARISON(lt, x < y)
 FLASHLADDER_COMPARISON(le, x <= y)
 FLASHLADDER_COMPARISON(gt, x > y)

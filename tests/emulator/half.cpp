@@ -30,9 +30,14 @@ void for_all(Check check) {
     for (unsigned bits = 0; bits < 0x10000; ++bits) check(T::of_bits(bits));
 }
 
-/// Pairs of any bits, and as often of bits that differ in few places.
+/// Pairs of zeros, ones, extremes, infinities and NaN, of any bits, and of bits that differ in few places.
 template <class T, class Check>
 void for_pairs(Check check) {
+    const unsigned infinity = T(INFINITY).bits();
+    for (const unsigned bits : {0u, 1u, unsigned(T(1).bits()), infinity - 1, infinity, 0x7FFFu})
+        for (const unsigned other : {0u, 1u, unsigned(T(1).bits()), infinity - 1, infinity, 0x7FFFu})
+            for (const unsigned signs : {0, 1, 2, 3})
+                check(T::of_bits(bits | (signs & 1) << 15), T::of_bits(other | (signs & 2) << 14));
     std::mt19937 random(static_cast<std::uint32_t>(test_seed()));
     for (int i = 0; i < 100'000; ++i) {
         const unsigned bits = random() & 0xFFFF, other = i % 2 ? bits ^ (random() & 0x87FF) : random() & 0xFFFF;
