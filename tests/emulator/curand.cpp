@@ -40,8 +40,8 @@ TEST_CASE("curand_init, curand, curand4, skipahead") {
     CHECK(next(state, 5) == Numbers{0x32773955, 0x72C26332, 0x26A9BD1B, 0xD88ECB0D, 0x088F2111});
     CHECK(numbers(curand4(&state)) == Numbers{0xD1E85602, 0xC19C9FA2, 0x382FE640, 0x52A90F84});
 
-    State last = start(0xFEDCBA9876543210, ~0ull, ~0ull);  // the third number is the sequence's first one again
-    CHECK(next(last, 3) == Numbers{0x534F67D9, 0x181684B3, 0xEBF38473});
+    State far = start(0xFEDCBA9876543210, ~0ull, ~0ull);
+    CHECK(next(far, 3) == Numbers{0x534F67D9, 0x181684B3, 0xEBF38473});
 
     State skipped = start(7, 0xFFFFFFFF, 3);
     skipahead(0x40000000FF, &skipped);
@@ -51,6 +51,11 @@ TEST_CASE("curand_init, curand, curand4, skipahead") {
 }
 
 TEST_CASE("curand: however a sequence is taken, it is one") {
+    State around = start(99, 1, 5);
+    for (int i = 0; i < 8; ++i) skipahead(1ull << 63, &around);  // a whole subsequence
+    State second = start(99, 2, 5);
+    CHECK(next(around, 5) == next(second, 5));
+
     State one = start(99, 1, 0);
     const Numbers all = next(one, 64);
     for (int offset = 0; offset < 24; ++offset) {
