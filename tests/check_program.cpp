@@ -214,6 +214,10 @@ TEST_CASE("what does not compile: at the user's line, and why") {
     folder.write("missing.cu", "int main() { cudaFrobnicate(3); }\n");
     CHECK(folder.check("missing.cu")
               .says("ladder: cudaFrobnicate is not on the emulator\nladder: docs/emulator.md lists what is\n"));
+    folder.write("member.cu", "#include <cuda/pipeline>\nint main() { cuda::make_pipeline().frobnicate(); }\n");
+    CHECK(folder.check("member.cu").says("ladder: cuda::pipeline::frobnicate is not on the emulator\n"));
+    folder.write("state.cu", "#include <curand_kernel.h>\n__global__ void k(curandState* x) {}\nint main() {}\n");
+    CHECK(folder.check("state.cu").says("ladder: curandState is not on the emulator\n"));
     folder.write("header.cu", "#include <cufrobnicate.h>\nint main() {}\n");
     CHECK(folder.check("header.cu").says("ladder: cufrobnicate.h is not on the emulator\n"));
     folder.write("ptx.cu",
