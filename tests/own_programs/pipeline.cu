@@ -78,16 +78,17 @@ __global__ void by_the_block(const float* x, float* y, Mistake mistake) {
         y[now * threads + threadIdx.x] = tile[stage * threads + threads - 1 - threadIdx.x];
         if (mistake != no_release) pipe.consumer_release();
     }
+    assert(__syncthreads_count(pipe.quit()) == 1);
 }
 
-/// One warp copies, the others use.
-__global__ void by_roles(const float* x, float* y, Mistake mistake) {
+/// One warp copies, the others use: each thread says what it does, or how many copy is said.
+__global__ void by_roles(const float* x, float* y, Mistake mistake, bool counted) {
     __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, stages> state;
     __shared__ float tile[stages][threads];
     const auto block = cg::this_thread_block();
     const bool produces = threadIdx.x < 32;
-    auto pipe =
-        cuda::make_pipeline(block, &state, produces ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer);
+    const auto role = produces ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+    auto pipe = counted ? cuda::make_pipeline(block, &state, 32) : cuda::make_pipeline(block, &state, role);
     for (int now = 0; now < tiles; ++now) {
         if (produces) {
             pipe.producer_acquire();
@@ -203,7 +204,8 @@ int main(int argc, char** argv) {
     check("by_each_thread", [&](Mistake m) { by_each_thread<<<1, threads>>>(x, y, m); });
     check("by_prior", [&](Mistake m) { by_prior<<<1, threads>>>(x, y, m); });
     check("by_the_block", [&](Mistake m) { by_the_block<<<1, threads, stages * threads * sizeof(float)>>>(x, y, m); });
-    check("by_roles", [&](Mistake m) { by_roles<<<1, 32 + threads>>>(x, y, m); });
+    check("by_roles", [&](Mistake m) { by_roles<<<1, 32 + threads>>>(x, y, m, false); });
+    check("by_roles, counted", [&](Mistake m) { by_roles<<<1, 32 + threads>>>(x, y, m, true); });
     check("by_barrier", [&](Mistake m) { by_barrier<<<1, threads>>>(x, y, m); });
     check("by_groups", [&](Mistake m) { by_groups<<<1, threads>>>(x, y, m); });
     check(
