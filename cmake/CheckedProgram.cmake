@@ -7,8 +7,9 @@ set_target_properties(checked_program PROPERTIES EXCLUDE_FROM_ALL ON)
 # Only what has a name of CUDA's: the emulator's own memory.h must not come before the system's.
 set(check ${CMAKE_BINARY_DIR}/check)
 foreach(header IN ITEMS cooperative_groups.h cooperative_groups/memcpy_async.h cooperative_groups/reduce.h
-    cooperative_groups/scan.h cuda.h cuda/barrier cuda_bf16.h cuda_fp16.h cuda_profiler_api.h cuda_runtime.h cuda_runtime_api.h
-    device_launch_parameters.h driver_types.h math_constants.h vector_functions.h vector_types.h)
+    cooperative_groups/scan.h cuda.h cuda/barrier cuda/pipeline cuda_awbarrier_primitives.h cuda_bf16.h cuda_fp16.h
+    cuda_pipeline.h cuda_pipeline_primitives.h cuda_profiler_api.h cuda_runtime.h cuda_runtime_api.h curand_kernel.h
+    curand_philox4x32_x.h device_launch_parameters.h driver_types.h math_constants.h vector_functions.h vector_types.h)
   file(CONFIGURE OUTPUT ${check}/include/${header} CONTENT "#include \"${CMAKE_SOURCE_DIR}/common/emulator/${header}\"\n")
 endforeach()
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -213,6 +214,10 @@ TEST_CASE("what does not compile: at the user's line, and why") {
     folder.write("missing.cu", "int main() { cudaFrobnicate(3); }\n");
     CHECK(folder.check("missing.cu")
               .says("ladder: cudaFrobnicate is not on the emulator\nladder: docs/emulator.md lists what is\n"));
+    folder.write("member.cu", "#include <cuda/pipeline>\nint main() { cuda::make_pipeline().frobnicate(); }\n");
+    CHECK(folder.check("member.cu").says("ladder: cuda::pipeline::frobnicate is not on the emulator\n"));
+    folder.write("state.cu", "#include <curand_kernel.h>\n__global__ void k(curandState* x) {}\nint main() {}\n");
+    CHECK(folder.check("state.cu").says("ladder: curandState is not on the emulator\n"));
     folder.write("header.cu", "#include <cufrobnicate.h>\nint main() {}\n");
     CHECK(folder.check("header.cu").says("ladder: cufrobnicate.h is not on the emulator\n"));
     folder.write("ptx.cu",
@@ -220,6 +225,43 @@ TEST_CASE("what does not compile: at the user's line, and why") {
                  "int main() { k<<<1, 1>>>(); }\n");
     CHECK(folder.check("ptx.cu").says("inline PTX (asm) is not on the emulator"));
     CHECK(folder.check("ptx.cu").says("ptx.cu:3:"));
+}
+
+/// A program of the folder own_programs, with an argument that makes it wrong.
+struct WrongProgram {
+    std::string name;
+    CommandResult result;
+
+    WrongProgram(const std::string& name, const std::string& mistake)
+        : name(name), result(Folder().check(fmt::format("'{}/{}' --no-counts -- {}", OWN_PROGRAMS, name, mistake))) {}
+    /// Whether a report is of the kernel, and one names the line that is the kernel's first to hold this.
+    bool blames(const std::string& kernel, const std::string& line) const {
+        const std::string text = read_file(fmt::format("{}/{}", OWN_PROGRAMS, name));
+        const auto end = text.begin() + static_cast<std::ptrdiff_t>(text.find(line, text.find(" " + kernel + "(")));
+        const auto number = 1 + std::count(text.begin(), end, '\n');
+        const auto says_place = [&](char behind) { return result.says(fmt::format("{}:{}{}", name, number, behind)); };
+        return result.status == 1 && result.says(fmt::format("  kernel     {}\n", kernel)) &&
+               (says_place('\n') || says_place(' ') || says_place(','));
+    }
+};
+
+TEST_CASE("own programs with a mistake: the line is named") {
+    const WrongProgram no_wait("pipeline.cu", "no_wait");
+    for (const char* kernel : {"by_each_thread", "by_prior", "by_the_block", "by_roles", "by_barrier", "by_groups",
+                               "by_primitives", "by_arrival"})
+        CHECK_MESSAGE(no_wait.blames(kernel, "y[now * threads"), kernel << "\n" << no_wait.result.output);
+    const WrongProgram no_barrier("pipeline.cu", "no_barrier");
+    for (const char* kernel : {"by_each_thread", "by_primitives"})
+        CHECK_MESSAGE(no_barrier.blames(kernel, "y[now * threads"), kernel << "\n" << no_barrier.result.output);
+    const WrongProgram other_tile("pipeline.cu", "other_tile"), early_release("pipeline.cu", "early_release");
+    CHECK_MESSAGE(other_tile.blames("by_the_block", "y[now * threads"), other_tile.result.output);
+    CHECK_MESSAGE(early_release.blames("by_roles", "y[now * threads"), early_release.result.output);
+    CHECK(early_release.result.says("race: write by cp_async"));
+    const WrongProgram no_release("pipeline.cu", "no_release");
+    CHECK_MESSAGE(no_release.blames("by_the_block", "pipe.producer_acquire()"), no_release.result.output);
+    CHECK(no_release.result.says("deadlock: no thread can go on"));
+    const WrongProgram half("half.cu", "broken");
+    CHECK_MESSAGE(half.blames("dot", "all += sums[warp]"), half.result.output);
 }
 
 TEST_CASE("what is no program: one line") {

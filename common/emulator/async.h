@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "races.h"
 #include "report.h"
 
 namespace emulator {
@@ -17,6 +18,7 @@ struct Thread;
 struct CopyGroup {
     unsigned unread = 0;     // copies that have not read their source yet
     unsigned unwritten = 0;  // and those that have not written their destination
+    std::uint64_t batch = 0;  // the last one of its cp.asyncs, once it is committed
 };
 
 /// The groups of one thread, numbered in the order of their commits.
@@ -42,6 +44,34 @@ struct CopyGroups {
     }
     CopyGroup& operator[](std::uint64_t number) { return groups[number - first]; }
     bool finished(std::uint64_t pending, bool only_read) const;
+};
+
+/// An arrival at a barrier, when all the copies that were asked for before it have been made.
+struct CopyArrival {
+    std::uint64_t* barrier;
+    std::uint64_t copies;  // so many were asked for before
+    unsigned missing;      // of which so many have not been made
+    Knowledge knowledge;
+    Place where;
+};
+
+/// What a thread has asked for by cp.async. It waits for groups, or lets a barrier wait.
+struct ThreadCopies : CopyGroups {
+    std::uint64_t asked = 0;
+    unsigned under_way = 0;
+    /// Of what is asked for now. Each commit and each arrival ends one, so that who waits for it knows of no later copy.
+    std::uint64_t batch = 1;
+    std::vector<CopyArrival> arrivals;
+
+    void commit() {
+        (*this)[open()].batch = batch++;
+        CopyGroups::commit();
+    }
+    /// The last batch of the groups that end when all but the last `pending` have ended; 0 if these have already.
+    std::uint64_t last_batch(std::uint64_t pending) {
+        const std::uint64_t end = before(pending);
+        return end > first ? (*this)[end - 1].batch : 0;
+    }
 };
 
 /// One thing that will happen.

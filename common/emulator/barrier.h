@@ -9,6 +9,8 @@ namespace emulator {
 
 /// One arrival, by somebody who knows this.
 void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& knowledge);
+/// One arrival more is expected of this phase, which is to come later.
+void expect_arrival(std::uint64_t* barrier, const Operand& operand);
 /// Who writes the bytes that arrive now for the barrier, asked for by somebody with this clock.
 Actor load_actor(std::uint64_t* barrier, const Clock& clock);
 /// Bytes of an asynchronous copy have arrived.

@@ -1,11 +1,12 @@
 // Cooperative groups: threads that know who belongs to them. Built of the barriers and warp instructions of
-// device_functions.h, so reports name these. Asynchronous copies of a group are made at once, by its threads.
+// device_functions.h and the copies of async_copies.h, so reports name these.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "async_copies.h"
 #include "cuda_runtime.h"
 
 namespace cooperative_groups {
@@ -232,18 +233,33 @@ void invoke_one(const Group& group, F f) {
 
 // ---- cooperative_groups/memcpy_async.h -----------------------------------------------------------------------------
 
-template <class Group, class T, class U>
-__forceinline__ void memcpy_async(const Group& group, T* to, const U* from, std::size_t bytes) {
-    static_assert(sizeof(T) == sizeof(U), "elements of the same size");
-    for (std::size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) to[i] = T(from[i]);
+/// The group's threads share the copy, and end a group of their cp.asyncs. Without a type or a cuda::aligned_size_t that
+/// says how wide pieces may be, the addresses do.
+template <class Group, class T, class U, class Size>
+__forceinline__ void memcpy_async(const Group& group, T* to, const U* from, const Size& bytes,
+                                  Where where = Where::current()) {
+    constexpr std::size_t piece = emulator::piece_of<T, Size>();
+    if constexpr (piece < 4)
+        emulator::copy_share(group, to, from, bytes, where);
+    else
+        emulator::copy_share<piece>(group, to, from, bytes, where);
+    emulator::cp_async_commit(where);
+}
+/// As many elements as both have room for.
+template <class Group, class T>
+__forceinline__ void memcpy_async(const Group& group, T* to, std::size_t room, const T* from, std::size_t elements,
+                                  Where where = Where::current()) {
+    memcpy_async(group, to, from, (room < elements ? room : elements) * sizeof(T), where);
+}
+/// Until the group's copies but for the last `stages` commits of each thread have been made.
+template <unsigned stages, class Group>
+__forceinline__ void wait_prior(const Group& group, Where where = Where::current()) {
+    emulator::cp_async_wait(int(stages), where);
+    group.sync(where);
 }
 template <class Group>
 __forceinline__ void wait(const Group& group, Where where = Where::current()) {
-    group.sync(where);
-}
-template <unsigned, class Group>
-__forceinline__ void wait_prior(const Group& group, Where where = Where::current()) {
-    group.sync(where);
+    wait_prior<0>(group, where);
 }
 
 }  // namespace cooperative_groups

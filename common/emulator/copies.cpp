@@ -1,14 +1,35 @@
-// cp.async: a thread's own copies from device to shared memory.
+// cp.async: a thread's own copies from device to shared memory, and arrivals at an mbarrier when they have been made.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "access.h"
+#include "barrier.h"
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
 
 namespace emulator {
+namespace {
+
+void arrive(const CopyArrival& arrival) {
+    arrive(arrival.barrier, {"cp_async_arrive", arrival.where}, arrival.knowledge);
+}
+
+/// Copy number `number` of the thread has been made.
+void count_copy(ThreadCopies& copies, std::uint64_t number) {
+    --copies.under_way;
+    for (CopyArrival& arrival : copies.arrivals)
+        if (number < arrival.copies) --arrival.missing;
+    // In the order of their issue, for a later one waits for more.
+    while (!copies.arrivals.empty() && copies.arrivals.front().missing == 0) {
+        const CopyArrival arrival = copies.arrivals.front();
+        copies.arrivals.erase(copies.arrivals.begin());
+        arrive(arrival);
+    }
+}
+
+}  // namespace
 
 void cp_async(void* shared, const void* global, int bytes, int valid, const Where& where) {
     const Operand operand{"cp_async", where};
@@ -31,8 +52,10 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
     const Note noted = recording ? note(Doing::copy, where) : not_noted;
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
+    ++thread.copies.under_way;
+    const std::uint64_t number = thread.copies.asked++;
     Actor copy;
-    if (watching) copy = asynchronous(thread, thread.order.copies, group + 1);
+    if (watching) copy = asynchronous(thread, thread.order.copies, thread.copies.batch);
     thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
                                  const ActingAs acting(copy);
                                  if (valid > 0) check_device_read(global, static_cast<std::size_t>(valid), operand);
@@ -44,7 +67,14 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
                                  if (recording) note_happened(noted);
                                  --thread.copies[group].unwritten;
                                  look_again(thread, thread.copies);
+                                 count_copy(thread.copies, number);
                              }});
+}
+
+void check_copy_size(std::size_t bytes, const Where& where) {
+    if (bytes == 4 || bytes == 8 || bytes == 16) return;
+    fail(cudaErrorLaunchFailure, where,
+         [&] { return fmt::format("wrong size: a cp.async of {} bytes; it copies 4, 8 or 16", bytes); });
 }
 
 void cp_async_commit(const Where&) { current->copies.commit(); }
@@ -53,9 +83,33 @@ void cp_async_wait(int pending, const Where& where) {
     const NotedWait noted(Doing::wait, where);
     // Not those that happen to be under way: that is drawn.
     if (counting) trace_groups_left(std::min(static_cast<std::uint64_t>(pending), current->copies.committed));
+    const std::uint64_t batch = current->copies.last_batch(static_cast<std::uint64_t>(pending));
     wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
-    if (watching)
-        acquire_slot(*current, current->order.copies, current->copies.before(static_cast<std::uint64_t>(pending)));
+    if (watching) acquire_slot(*current, current->order.copies, batch);
 }
+
+void cp_async_arrive(std::uint64_t* barrier, const Where& where) {
+    ThreadCopies& copies = current->copies;
+    expect_arrival(barrier, {"cp_async_arrive", where});
+    CopyArrival arrival{barrier, copies.asked, copies.under_way, {}, where};
+    // What the thread itself has done before is not ordered by it.
+    const ThreadOrder& order = current->order;
+    if (watching)
+        arrival.knowledge = {Clock(order.actor.team), order.copies,
+                             order.copies > 0 ? static_cast<std::uint32_t>(copies.batch) : 0};
+    ++copies.batch;
+    if (arrival.missing == 0)
+        arrive(arrival);
+    else
+        copies.arrivals.push_back(arrival);
+}
+
+bool is_shared(const void* p) {
+    const auto address = reinterpret_cast<std::uintptr_t>(p);
+    const Block& block = *current->block;
+    return block.static_shared.covers(address) || block.dynamic_shared.covers(address);
+}
+
+bool is_global(const void* p) { return DeviceMemory::instance().find(reinterpret_cast<std::uintptr_t>(p)); }
 
 }  // namespace emulator

@@ -75,8 +75,10 @@ std::uint64_t shuffle(Shuffle kind, unsigned mask, std::uint64_t value, int oper
 
 template <class T>
 inline T shuffle(Shuffle kind, unsigned mask, T value, int operand, int width, const Where& where) {
-    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "4 or 8 bytes a lane");
-    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8),
+                  "2, 4 or 8 bytes a lane");
+    using Bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                    std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
     const std::uint64_t bits = std::bit_cast<Bits>(value);
     return std::bit_cast<T>(static_cast<Bits>(shuffle(kind, mask, bits, operand, width, where)));
 }

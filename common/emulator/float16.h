@@ -1,8 +1,10 @@
-// The bits of bfloat16 and IEEE half precision. Always inlined: kernels are compiled with hooks, the emulator without,
-// and neither may end up with the other's copy.
+// The bits of bfloat16 and IEEE half precision, and how wider numbers are rounded to them. Always inlined: kernels are
+// compiled with hooks, the emulator without, and neither may end up with the other's copy.
 #pragma once
 
 #include <bit>
+#include <cmath>
+#include <concepts>
 #include <cstdint>
 
 namespace emulator {
@@ -40,6 +42,72 @@ namespace emulator {
     }
     const std::uint32_t rebiased = magnitude - (112u << 23);
     return static_cast<std::uint16_t>(sign | (rebiased + 0xFFF + (rebiased >> 13 & 1)) >> 13);
+}
+
+// ---- rounding once -------------------------------------------------------------------------------------------------
+
+// A number that is rounded to a wider format and then to 16 bits may be rounded twice: to a tie, and then away from
+// where it was. Not if the wider format's last bit is set to 1 where something is lost ("round to odd"), for then it is
+// no tie, nor a number of 16 bits.
+
+[[gnu::always_inline]] constexpr float float_to_odd(double x) {
+    const auto nearest = static_cast<float>(x);
+    const double lost = x - static_cast<double>(nearest);
+    if (!(lost != 0) || x - x != 0) return nearest;  // exact; NaN or infinite
+    const auto bits = std::bit_cast<std::uint32_t>(nearest);
+    const std::uint32_t towards_zero = bits - ((lost < 0) == (x > 0));
+    return std::bit_cast<float>(towards_zero | 1);
+}
+
+/// a + b.
+[[gnu::always_inline]] constexpr double sum_to_odd(double a, double b) {
+    const double sum = a + b, part = sum - a, lost = (a - (sum - part)) + (b - part);
+    if (!(lost != 0) || sum - sum != 0) return sum;
+    const auto bits = std::bit_cast<std::uint64_t>(sum);
+    const std::uint64_t towards_zero = bits - ((lost < 0) == (sum > 0));
+    return std::bit_cast<double>(towards_zero | 1);
+}
+
+template <std::floating_point T>
+[[gnu::always_inline]] constexpr double to_odd(T x) {
+    return static_cast<double>(x);
+}
+template <std::integral T>
+[[gnu::always_inline]] constexpr double to_odd(T x) {
+    const bool negative = x < 0;
+    auto magnitude = negative ? 0 - static_cast<std::uint64_t>(x) : static_cast<std::uint64_t>(x);
+    constexpr std::uint64_t lost = (1 << 11) - 1;  // a double has 53 of 64 bits
+    if (magnitude >> 53) magnitude = (magnitude & ~lost) | (magnitude & lost ? lost + 1 : 0);
+    return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+}
+
+enum class Rounding { nearest, zero, up, down };
+
+/// The 16 bits of a number, rounded once. `nearest` rounds a float, `value` is what bits mean.
+template <std::uint16_t (*nearest)(float), float (*value)(std::uint16_t)>
+[[gnu::always_inline]] constexpr std::uint16_t rounded(double x, Rounding rounding) {
+    const std::uint16_t bits = nearest(float_to_odd(x));
+    const auto result = static_cast<double>(value(bits));
+    const bool negative = bits & 0x8000;
+    const bool beyond = negative ? result < x : result > x, short_of = negative ? result > x : result < x;
+    if (beyond && (rounding == Rounding::zero || rounding == (negative ? Rounding::up : Rounding::down)))
+        return static_cast<std::uint16_t>(bits - 1);
+    if (short_of && rounding == (negative ? Rounding::down : Rounding::up)) return static_cast<std::uint16_t>(bits + 1);
+    return bits;
+}
+
+[[gnu::always_inline]] constexpr std::uint16_t f16_from(double x, Rounding rounding = Rounding::nearest) {
+    return rounded<f16_from_float, float_from_f16>(x, rounding);
+}
+[[gnu::always_inline]] constexpr std::uint16_t bf16_from(double x, Rounding rounding = Rounding::nearest) {
+    return rounded<bf16_from_float, float_from_bf16>(x, rounding);
+}
+
+/// To [0, 1]; NaN becomes 0.
+[[gnu::always_inline]] inline double clamped(double x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
+/// The number where one is NaN, and 0 rather than -0.
+[[gnu::always_inline]] inline float larger(float x, float y) {
+    return x > y || y != y || (x == y && !std::signbit(x)) ? x : y;
 }
 
 }  // namespace emulator

@@ -145,8 +145,9 @@ template <std::size_t n, Access access>
         refuse_misaligned(address, n, access, pc);
 }
 
+/// False for what is no access of the kernel's.
 template <std::size_t n, Access access>
-[[gnu::always_inline]] inline void check_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
+[[gnu::always_inline]] inline bool check_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
     static constexpr std::array<std::uint8_t, 16> all_written = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     check_alignment<n, access>(address, pc);
     const std::size_t offset = address - window.begin;
@@ -157,8 +158,11 @@ template <std::size_t n, Access access>
             refuse_shared(window, address, n, access, pc);
         std::memcpy(window.written + offset, all_written.data(), n);
         window.mark(offset, n, current->write_mark);
-    } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]]
+    } else if (std::memcmp(window.written + offset, all_written.data(), n) != 0) [[unlikely]] {
+        if (n == 1 && window.written[offset] == SharedWindow::guard) return false;
         refuse_read(window, address, n, pc);
+    }
+    return true;
 }
 
 template <std::size_t n, Access access>
@@ -217,7 +221,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const Block& block = *current->block;
     if (block.dynamic_shared.covers(address)) {
-        check_shared<n, access>(block.dynamic_shared, address, pc);
+        if (!check_shared<n, access>(block.dynamic_shared, address, pc)) return;
         if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.dynamic_shared, address, pc);
     } else if (device.covers(address)) {
@@ -225,7 +229,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
         if (watching || counting) [[unlikely]]
             note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {
-        check_shared<n, access>(block.static_shared, address, pc);
+        if (!check_shared<n, access>(block.static_shared, address, pc)) return;
         if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.static_shared, address, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {

@@ -176,10 +176,10 @@ inline double __hiloint2double(int high, int low) {
 
 namespace emulator {
 
-/// A whole number as an integer: the nearest that there is, and 0 for NaN.
+/// A whole number as an integer: the nearest that there is, and for NaN 0, or 2^63 in 64 bits.
 template <class Int, class Float>
 constexpr Int saturated(Float x) {
-    if (x != x) return 0;
+    if (x != x) return sizeof(Int) < 8 ? Int(0) : Int(1ull << 63);
     constexpr Float end = Float(2) * Float(Int(1) << (std::numeric_limits<Int>::digits - 1));  // first one too large
     if (x >= end) return std::numeric_limits<Int>::max();
     if (x <= Float(std::numeric_limits<Int>::min())) return std::numeric_limits<Int>::min();

@@ -126,12 +126,14 @@ private:
     }
 };
 
-/// A flag for each byte of static shared memory: 0 in variables, SharedWindow::gap between them.
+/// A flag for each byte of static shared memory: 0 in variables, SharedWindow::gap between them. g++ has a guard for an
+/// array of a class that has constructors, though none is called.
 std::vector<std::uint8_t> flags_of_variables(std::size_t bytes) {
     const std::vector<Symbol>& variables = Symbols::instance().thread_locals;
     std::vector<std::uint8_t> flags(bytes, variables.empty() ? 0 : SharedWindow::gap);
     for (const Symbol& variable : variables)
-        std::fill_n(flags.begin() + static_cast<std::ptrdiff_t>(variable.begin), variable.bytes, 0);
+        std::fill_n(flags.begin() + static_cast<std::ptrdiff_t>(variable.begin), variable.bytes,
+                    std::strncmp(variable.name, "_ZGV", 4) == 0 ? SharedWindow::guard : 0);
     return flags;
 }
 

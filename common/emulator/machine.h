@@ -52,7 +52,8 @@ struct Thread {
     Waiting waits_for;
     Place where;             // it waits, or where it last let others run
     bool in_atomic = false;  // between the read and the write of an atomic function
-    CopyGroups copies, bulk_stores;
+    ThreadCopies copies;
+    CopyGroups bulk_stores;
     std::uint32_t write_mark = 0;  // what its stores leave behind for the async proxy to see, until its next fence
     std::vector<std::uint64_t*> initialised;  // barriers that other proxies do not know of yet
     int registers = 0;

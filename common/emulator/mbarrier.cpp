@@ -190,6 +190,14 @@ void arrive(std::uint64_t* barrier, const Operand& operand, const Knowledge& kno
     update(barrier, read(barrier, operand), 1, knowledge, operand);
 }
 
+void expect_arrival(std::uint64_t* barrier, const Operand& operand) {
+    State state = read(barrier, operand);
+    watch_use(barrier, operand);
+    ++state.pending;
+    const std::uint64_t word = state.word();
+    std::memcpy(barrier, &word, word_bytes);
+}
+
 Actor load_actor(std::uint64_t* barrier, const Clock& clock) {
     if (!watching) return {};
     BarrierWatch& watch = current->block->barriers[barrier];

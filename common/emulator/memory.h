@@ -91,7 +91,8 @@ struct SharedWindow {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
     std::uint8_t* written = nullptr;  // one flag a byte, or `gap`
-    static constexpr std::uint8_t gap = 2;  // between two variables
+    static constexpr std::uint8_t gap = 2;    // between two variables
+    static constexpr std::uint8_t guard = 3;  // the compiler's own: whether a variable was constructed; poison says yes
     Cell* cells = nullptr;            // while races are looked for
 
     static constexpr std::size_t granule = 4;  // bytes

@@ -19,8 +19,12 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
 float ex2_approx(float x);
 
 void cp_async(void* shared, const void* global, int bytes, int valid, const Where& where);
+void check_copy_size(std::size_t bytes, const Where& where);
 void cp_async_commit(const Where& where);
 void cp_async_wait(int pending, const Where& where);
+void cp_async_arrive(std::uint64_t* barrier, const Where& where);  // when the thread's copies until now have been made
+bool is_shared(const void* p);
+bool is_global(const void* p);
 
 void named_barrier(int id, int threads, bool wait, const Where& where);
 

@@ -8,38 +8,13 @@
 #include <limits>
 #include <random>
 
+#include "../number_format.h"
 #include "../test_seed.h"
 #include "kernels.h"
 #include "recorded.h"
 
 namespace flashladder {
 namespace {
-
-/// A floating-point format: the digits behind the binary point, the exponents of its normal numbers.
-struct Format {
-    int digits, lowest, highest;
-};
-constexpr Format bf16_format{7, -126, 127}, f16_format{10, -14, 15};
-
-/// To nearest, ties to even, by way of double; the value, not its bits.
-double rounded(double x, const Format& format) {
-    if (x == 0 || std::isinf(x) || std::isnan(x)) return x;
-    const double unit = std::ldexp(1.0, std::max(std::ilogb(x), format.lowest) - format.digits);
-    const double nearest = std::nearbyint(x / unit) * unit;
-    const bool too_large = std::fabs(nearest) >= std::ldexp(1.0, format.highest + 1);
-    return too_large ? std::copysign(INFINITY, x) : nearest;
-}
-
-/// What 16 bits stand for, read digit by digit.
-double value_of(std::uint16_t bits, const Format& format) {
-    const int exponent = (bits & 0x7FFF) >> format.digits, fraction = bits & ((1 << format.digits) - 1);
-    const double sign = bits & 0x8000 ? -1 : 1;
-    if (exponent == format.highest - format.lowest + 2) return fraction ? NAN : sign * INFINITY;
-    const double significand = exponent == 0 ? fraction : fraction + (1 << format.digits);
-    return sign * std::ldexp(significand, std::max(exponent, 1) + format.lowest - 1 - format.digits);
-}
-
-bool same(double x, double y) { return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y); }
 
 /// Of every 16-bit number: itself, the middle between it and the next one, and the floats beside that.
 Floats awkward_numbers(const Format& format) {
