@@ -112,10 +112,10 @@ TEST_CASE("counted: two barriers a step of split-Q, three of split-K, and two mo
     // The starter's barrier behind 5.1 may stay, and 5.2 may have one.
     for (const AttentionShape& shape : counted_shapes()) {
         const Tiles q = split_q_tiles(shape), k = split_k_tiles(shape);
-        check_count("split-Q: barriers of a block, steps " + std::to_string(q.T_c),
-                    work_of(split_q(), shape).barriers / q.blocks, 2 * q.T_c + 2, 2 * q.T_c + 3);
-        check_count("split-K: barriers of a block, steps " + std::to_string(k.T_c),
-                    work_of(split_k(), shape).barriers / k.blocks, 3 * k.T_c + 2, 4 * k.T_c + 3);
+        check_barriers("split-Q: barriers of a block, steps " + std::to_string(q.T_c),
+                       work_of(split_q(), shape).barriers / q.blocks, 2 * q.T_c + 2, 2 * q.T_c + 3);
+        check_barriers("split-K: barriers of a block, steps " + std::to_string(k.T_c),
+                       work_of(split_k(), shape).barriers / k.blocks, 3 * k.T_c + 2, 4 * k.T_c + 3);
     }
 }
 

@@ -213,7 +213,7 @@ TEST_CASE("counted: TMA moves Q, K, V and O, and of no row past the end; threads
                     total.shared_of(Access::write).requested_bytes, T_r * B_r * row);
         check_count("conflicts in shared memory" + with_d, total.all_shared().conflicts, 0);
         // As in rung 07: a slot's reuse is still announced by all. 8.4 may have one more.
-        check_count("barriers of a block with 6 steps" + with_d, total.barriers / T_r, 2 * T_c + 2, 2 * T_c + 3);
+        check_barriers("barriers of a block with 6 steps" + with_d, total.barriers / T_r, 2 * T_c + 2, 2 * T_c + 3);
     }
 }
 

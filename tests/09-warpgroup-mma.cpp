@@ -191,7 +191,8 @@ TEST_CASE("counted: wgmma alone multiplies, from shared memory, with no conflict
             check_total("bytes of shared memory that threads read", total.shared_of(Access::read).requested_bytes, 0);
             check_total("bytes of O written to shared memory", total.shared_of(Access::write).requested_bytes,
                         T_r * B_r * d * 2);
-            check_total("barriers", total.barriers, T_r * (2 * T_c + 2));
+            check_barriers(stage_with(tiles).name() + ", d " + std::to_string(d) + ": barriers", total.barriers,
+                           T_r * (2 * T_c + 2), T_r * (2 * T_c + 2));
         }
 }
 

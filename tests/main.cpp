@@ -4,6 +4,7 @@
 //   --expect-red=CASE   runs the test cases that match and succeeds if each fails, by an assertion and not otherwise;
 //   if
 //                       one stays green, with the next seed, up to ten: not every input or order shows every mistake
+//   --remarks=fail      a remark is a failure, as it is for --expect-red: of a solution
 //   --report=FILE       writes what became of each test case, and why, for `ladder test`: by the first seed that fails,
 //                       with which it ends, else by the last
 // Ends with 77 and one line if the stages in the program need a newer GPU than this.
@@ -47,13 +48,13 @@ std::string take_option(std::vector<char*>& arguments, const std::string& name, 
 int judge_red(const std::string& expected) {
     bool all_red = !case_results().empty();
     for (const CaseResult& result : case_results()) {
-        const bool red = result.asserted && !result.threw;
+        const bool red = (result.asserted || !result.remarks.empty()) && !result.threw;
         all_red &= red;
         fmt::print("{}: {}\n  {}\n",
                    red            ? "red, as expected"
                    : result.threw ? "FAILED WITHOUT A CHECK"
                                   : "STILL GREEN",
-                   result.name, result.message);
+                   result.name, result.asserted || result.remarks.empty() ? result.message : result.remarks.front());
     }
     if (case_results().empty()) fmt::print("NO TEST CASE matches {}\n", expected);
     return all_red ? 0 : 1;
@@ -72,6 +73,7 @@ int test_main(std::vector<char*> arguments) {
     const std::string times = take_option(arguments, "seeds", environment("LADDER_SEEDS", "1"));
     const std::string red = take_option(arguments, "expect-red", "");
     const std::string report = take_option(arguments, "report", "");
+    const bool remarks_fail = take_option(arguments, "remarks", "") == "fail";
     std::uint64_t first = std::random_device()() % 1000000, seeds = 1;
     try {
         if (!given.empty()) first = whole_number("--seed", given);
@@ -105,6 +107,9 @@ int test_main(std::vector<char*> arguments) {
         int result = context.run();
         if (context.shouldExit()) return result;
         if (!red.empty()) result = judge_red(red);
+        else if (remarks_fail &&
+                 std::ranges::any_of(case_results(), [](const CaseResult& r) { return !r.remarks.empty(); }))
+            result |= 1;
         if (!report.empty()) write_report(report);
         if (result != 0) fmt::print("reproduce with LADDER_SEED={}\n", current_seed);
         if (!red.empty() && (result == 0 || std::ranges::any_of(case_results(), &CaseResult::threw))) return result;

@@ -97,6 +97,8 @@ struct Notes : doctest::IReporter {
     void test_case_reenter(const doctest::TestCaseData&) override { reseed(); }
     void log_assert(const doctest::AssertData& assertion) override {
         if (!assertion.m_failed) return;
+        if (assertion.m_at & doctest::assertType::is_warn)
+            return results.back().remarks.push_back(message_of(assertion));
         note(message_of(assertion));
         results.back().asserted = true;
     }
@@ -147,7 +149,8 @@ void write_report(const std::string& path) {
                          {"ran", r.ran},
                          {"asked", r.asked},
                          {"message", r.message},
-                         {"cause", r.cause}});
+                         {"cause", r.cause},
+                         {"remarks", r.remarks}});
     std::ofstream(path) << cases.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 

@@ -16,6 +16,7 @@ struct CaseResult {
     std::string asked;    // the shape that the stage was last asked to compute; "" if none was
     std::string message;  // with what was found and expected
     std::string cause;    // what the emulator says when it computes the same again and looks for races; "" if nothing
+    std::vector<std::string> remarks;  // of right code, by WARN_MESSAGE: it does more than is needed
 };
 
 /// Those of the last run, in its order.

@@ -109,6 +109,9 @@ void check_count(const std::string& what, std::uint64_t found, std::uint64_t exp
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
 
+/// The same of barriers, but that more of them are a remark: they take time, and are not wrong.
+void check_barriers(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
+
 /// By how many keys exceed queries: multiples of `tile` with 0, +1, -1 and -2 more, any number, and less keys than
 /// queries. Which multiples and numbers, by the seed.
 std::vector<int> more_keys_near(int tile, std::uint64_t seed);

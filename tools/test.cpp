@@ -41,6 +41,7 @@ struct Case {
     std::string name;
     bool passed = false, ran = false;
     std::string asked, message, cause;  // of the first failure
+    std::vector<std::string> remarks;
 };
 
 /// What became of one run of a test program.
@@ -55,7 +56,8 @@ std::vector<Case> cases_of(const fs::path& report) {
     std::vector<Case> cases;
     if (!fs::exists(report)) return cases;
     for (const auto& c : nlohmann::json::parse(read_file(report.string())))
-        cases.push_back({c.at("name"), c.at("passed"), c.at("ran"), c.at("asked"), c.at("message"), c.at("cause")});
+        cases.push_back({c.at("name"), c.at("passed"), c.at("ran"), c.at("asked"), c.at("message"), c.at("cause"),
+                         c.at("remarks")});
     return cases;
 }
 
@@ -134,6 +136,7 @@ std::string indented(const std::string& text) {
 void print_line(const Case& test, const TestOptions& options) {
     fmt::print("  {}  {}{}\n", test.passed ? test.ran ? "ok  " : "-   " : "FAIL", test.name,
                test.passed && !test.ran ? " (not of this rung)" : "");
+    for (const std::string& remark : test.remarks) fmt::print("        remark: {}\n", remark);
     if (test.passed || options.watched) return;  // a screen has room for one failure, which comes at the end
     const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
     fmt::print(
