@@ -201,9 +201,8 @@ TEST_CASE("what people write is told what is wrong with it") {
     });
     const std::string kind = environment("LADDER_ANSWERS_KIND", "");
     REQUIRE_MESSAGE((kind.empty() || kind == "right" || kind == "wrong"), "LADDER_ANSWERS_KIND is right or wrong");
-    std::erase_if(drawn, [&](const Answered& a) {
-        return !kind.empty() && a.answer.value("right", false) != (kind == "right");
-    });
+    std::erase_if(
+        drawn, [&](const Answered& a) { return !kind.empty() && a.answer.value("right", false) != (kind == "right"); });
     REQUIRE(!drawn.empty());
     const auto each = drawn.size();
     std::mt19937_64 random(test_seed());
