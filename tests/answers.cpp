@@ -8,7 +8,8 @@
 //              which one will do; at: code on the line it names}
 //   known      why it is told wrongly today: counted, but no failure
 // LADDER_ANSWERS=60 takes so many, drawn by the seed; all: each. LADDER_ANSWERS_RUNG=05,06: of these rungs alone.
-// LADDER_ANSWERS_JSON=FILE gets what each was told.
+// LADDER_ANSWERS_KIND=right: the right ones alone, which take seconds where the wrong ones take minutes; wrong: the
+// others. LADDER_ANSWERS_JSON=FILE gets what each was told.
 //
 // And solutions, tested as a learner's file is: compiled with its options. LADDER_SOLVED=2 chapters, by the seed; or
 // all.
@@ -198,6 +199,10 @@ TEST_CASE("what people write is told what is wrong with it") {
     std::erase_if(drawn, [&](const Answered& a) {
         return !rungs.empty() && rungs.find(a.rung.substr(0, 2)) == std::string::npos;
     });
+    const std::string kind = environment("LADDER_ANSWERS_KIND", "");
+    REQUIRE_MESSAGE((kind.empty() || kind == "right" || kind == "wrong"), "LADDER_ANSWERS_KIND is right or wrong");
+    std::erase_if(
+        drawn, [&](const Answered& a) { return !kind.empty() && a.answer.value("right", false) != (kind == "right"); });
     REQUIRE(!drawn.empty());
     const auto each = drawn.size();
     std::mt19937_64 random(test_seed());
