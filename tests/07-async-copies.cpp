@@ -75,6 +75,12 @@ TEST_CASE("EXERCISE 7.3: waits still fit when nothing is left to ask for") {
             const std::string wrong = fault(with_stages(stages), in);
             CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", blocks ", blocks, ": ", wrong);
         }
+    // Who sees no key asks for none, in the first block of queries; Q_i has to come all the same.
+    for (const int d : {64, 128}) {
+        const Inputs in = inputs(2, B_r + 1, 1, d, true, random());
+        const std::string wrong = fault(stage_under_test(), in);
+        CHECK_MESSAGE(wrong.empty(), "queries that see no key: ", wrong);
+    }
 }
 
 TEST_CASE("EXERCISE 7.4: the block of V that comes next") {
