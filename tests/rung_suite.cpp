@@ -407,7 +407,7 @@ void check_by_tma(const emulator::Work& work, std::uint64_t loaded_bytes, std::u
     check_count("bytes loaded by threads", work.global_of(Access::read).requested_bytes, 0, where);
     check_count("bytes stored by threads", work.global_of(Access::write).requested_bytes, 0, where);
     check_count("bank conflicts", work.all_shared().conflicts, 0, where);
-    check_barriers(fmt::format("barriers of all threads ({})", where), work.barriers, barriers, barriers);
+    check_count("barriers of all threads", work.barriers, barriers, where);  // no more: rung 10 is about that
 }
 
 std::string race(const Stage& stage, const Inputs& inputs) {
