@@ -242,8 +242,9 @@ private:
     }
 
     void swap_arguments(std::size_t i) {
+        static const std::set<std::string_view> symmetric = {"fmaxf", "fminf", "max", "min"};
         if (!is(i, "(") || i == 0 || !(is_word(i - 1) || is(i - 1, ">")) || is(i - 1, "if") || is(i - 1, "for") ||
-            is(i - 1, "while"))
+            is(i - 1, "while") || symmetric.contains(tokens_[i - 1].text))
             return;
         std::vector<std::pair<std::size_t, std::size_t>> arguments;  // positions in the text
         std::size_t begin = i + 1;
