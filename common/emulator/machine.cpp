@@ -369,11 +369,16 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
         return address < read.address + read.bytes && read.address < address + n;
     });
     if (read == unwritten_reads.end()) return;
-    const uint3 writer = std::exchange(current, read->reader)->index;
+    const Thread* writer = std::exchange(current, read->reader);
     fail(cudaErrorLaunchFailure, read->where, [&] {
+        const uint3 index = writer->index;
         const std::string who = instruction ? fmt::format("{}, issued at", instruction)
-                                            : fmt::format("thread ({}, {}, {}) at", writer.x, writer.y, writer.z);
-        const char* missing = operation_in_progress ? "a wait for it" : "a barrier";
+                                            : fmt::format("thread ({}, {}, {}) at", index.x, index.y, index.z);
+        // Only who has asked for a copy by cp.async can wait for it.
+        const bool anothers_copy = instruction && !std::strcmp(instruction, "cp_async") && writer != read->reader;
+        const char* missing = anothers_copy           ? "a wait for it, or a barrier behind that wait,"
+                              : operation_in_progress ? "a wait for it"
+                                                      : "a barrier";
         return fmt::format(
             "{}, written only later: {} is missing\n  written    later, by {} {}\n  missing    {} between "
             "the two",

@@ -447,12 +447,12 @@ TEST_CASE("failure: shared memory that nobody has written") {
     CHECK_NOTHROW(launch_kernel(read_static, config, 17, result.data(), line.data()));
 }
 
-enum class Unwritten { by_store, by_cp_async, behind_a_barrier, never };
+enum class Unwritten { by_store, by_cp_async, by_own_cp_async, behind_a_barrier, never };
 
 /// Thread 40 writes what thread 5 reads too early, where that comes first.
 __global__ void read_early(Unwritten way, const int* values, int* result, int* lines) {
     __shared__ int shared[64];
-    if (threadIdx.x == 40 && way != Unwritten::never) {
+    if (threadIdx.x == 40 && way != Unwritten::never && way != Unwritten::by_own_cp_async) {
         for (int i = 0; i < 100; ++i) __nanosleep(20);
         lines[1] = __LINE__ + (way == Unwritten::by_cp_async ? 1 : 3);
         if (way == Unwritten::by_cp_async) ptx::cp_async<4>(&shared[7], values);
@@ -460,6 +460,8 @@ __global__ void read_early(Unwritten way, const int* values, int* result, int* l
         if (way != Unwritten::by_cp_async) shared[7] = 1;
     }
     if (threadIdx.x == 5) {
+        lines[1] = way == Unwritten::by_own_cp_async ? __LINE__ + 1 : lines[1];
+        if (way == Unwritten::by_own_cp_async) ptx::cp_async<4>(&shared[7], values);
         lines[0] = __LINE__ + 1;
         result[0] = shared[way == Unwritten::behind_a_barrier ? 6 : 7];
         lines[2] = 1;
@@ -476,7 +478,8 @@ __global__ void read_early(Unwritten way, const int* values, int* result, int* l
 TEST_CASE("failure: shared memory that is written too late") {
     const DeviceArray<int> result(1), values(std::vector<int>(4, 1));
     for (const auto way :
-         {Unwritten::by_store, Unwritten::by_cp_async, Unwritten::behind_a_barrier, Unwritten::never}) {
+         {Unwritten::by_store, Unwritten::by_cp_async, Unwritten::by_own_cp_async, Unwritten::behind_a_barrier,
+          Unwritten::never}) {
         CAPTURE(int(way));
         const WithPatience patience(10000);
         const Report report = check_failure(
@@ -491,6 +494,9 @@ TEST_CASE("failure: shared memory that is written too late") {
             CHECK(contains(report.words, "written    later, by thread (40, 0, 0) at " + place));
             CHECK(contains(report.words, "missing    a barrier between the two"));
         } else if (way == Unwritten::by_cp_async) {
+            CHECK(contains(report.words, "written    later, by cp_async, issued at " + place));
+            CHECK(contains(report.words, "missing    a wait for it, or a barrier behind that wait, between the two"));
+        } else if (way == Unwritten::by_own_cp_async) {
             CHECK(contains(report.words, "written    later, by cp_async, issued at " + place));
             CHECK(contains(report.words, "missing    a wait for it between the two"));
         } else {
