@@ -272,17 +272,7 @@ TEST_CASE("NaN in a key reaches all queries, whatever m is") {
 // ---- tasks, turns, slots
 
 TEST_CASE("the rings go on from task to task: any number of blocks of keys, of tasks, of blocks that take them") {
-    std::mt19937_64 random(test_seed());
-    for (const Sizes& size : {of_64, of_128})
-        for (const int multiprocessors : {1, 2})
-            for (const int blocks : {0, 1, 1, 4})
-                for (const int others : {0, 4}) {
-                    const VirtualGpu gpu(multiprocessors);
-                    const int n_q = std::max(10, others * unit + drawn_length(unit, 1, unit + 1, random()));
-                    const int n_k = blocks * size.B_c + drawn_length(size.B_c, 1, size.B_c + 1, random());
-                    const std::string wrong = fault(stage_under_test(), inputs(5, n_q, n_k, size.d, false, random()));
-                    CHECK_MESSAGE(wrong.empty(), multiprocessors, " multiprocessors, ", wrong);
-                }
+    for (const Sizes& size : {of_64, of_128}) check_many_tasks(size.d, size.B_c, {0, 1, 1, 4}, {0, 4});
 }
 
 TEST_CASE("agrees with the reference: lengths near multiples of the tiles") {

@@ -25,6 +25,7 @@
 
 #include "blame.h"
 #include "command_result.h"
+#include "environment.h"
 #include "exercises.h"
 #include "files.h"
 #include "test_seed.h"
@@ -34,11 +35,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-std::string environment(const char* name, const std::string& otherwise) {
-    const char* value = std::getenv(name);
-    return value ? value : otherwise;
-}
 
 /// Where the copy is that copy_project.cmake has made, whose chapters may be written.
 std::string project() { return environment("LADDER_TEST_PROJECT", ""); }

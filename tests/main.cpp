@@ -13,13 +13,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "environment.h"
 #include "harness/stage.h"
 #include "harness/whole_number.h"
 #include "notes.h"
@@ -65,10 +65,6 @@ int judge_red(const std::string& expected) {
 std::uint64_t test_seed() { return current_seed; }
 
 int test_main(std::vector<char*> arguments) {
-    const auto environment = [](const char* name, const char* otherwise) {
-        const char* value = std::getenv(name);
-        return std::string(value ? value : otherwise);
-    };
     const std::string given = take_option(arguments, "seed", environment("LADDER_SEED", ""));
     const std::string times = take_option(arguments, "seeds", environment("LADDER_SEEDS", "1"));
     const std::string red = take_option(arguments, "expect-red", "");

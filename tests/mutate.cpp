@@ -20,7 +20,7 @@
 #include <sstream>
 #include <thread>
 
-#include "exercises.h"
+#include "environment.h"
 #include "files.h"
 #include "mutations.h"
 #include "test_seed.h"
@@ -32,11 +32,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t of_each_rung = 60;
-
-std::string environment(const char* name, const std::string& otherwise) {
-    const char* value = std::getenv(name);
-    return value ? value : otherwise;
-}
 
 /// A shell command in the build folder: its exit status, and what it has printed.
 struct Done {

@@ -494,6 +494,20 @@ void check_lengths_near(int B_r, int B_c, int head_dim) {
         }
 }
 
+void check_many_tasks(int head_dim, int B_c, const std::vector<int>& blocks, const std::vector<int>& units) {
+    constexpr int unit = 64, least = 10;  // few rows have a worst one by luck
+    std::mt19937_64 random(test_seed());
+    for (const int multiprocessors : {1, 2})
+        for (const int whole_blocks : blocks)
+            for (const int whole_units : units) {
+                const VirtualGpu gpu(multiprocessors);
+                const int n_q = std::max(least, whole_units * unit + drawn_length(unit, 1, unit + 1, random())),
+                          n_k = whole_blocks * B_c + drawn_length(B_c, 1, B_c + 1, random());
+                const std::string wrong = fault(stage_under_test(), inputs(5, n_q, n_k, head_dim, false, random()));
+                CHECK_MESSAGE(wrong.empty(), multiprocessors, " multiprocessors, ", wrong);
+            }
+}
+
 void check_ignores_scratch(const Inputs& inputs) {
     const Outputs expected = run(stage_under_test(), inputs, true);
     DeviceProblem problem(stage_under_test(), inputs, true);

@@ -120,6 +120,10 @@ std::vector<int> more_keys_near(int tile, std::uint64_t seed);
 /// dimension, or for all.
 void check_lengths_near(int B_r, int B_c, int head_dim = 0);
 
+/// The same where blocks of threads take several tasks, on one multiprocessor and on two: five heads, with so many
+/// whole blocks of keys and units of 64 queries, and a drawn length more of each.
+void check_many_tasks(int head_dim, int B_c, const std::vector<int>& blocks, const std::vector<int>& units);
+
 /// Causal, the stage under test: the first `rows` queries are the same to the bit with NaN in K and V from key `seen`
 /// on; query `later` sees them.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, int later);
