@@ -181,7 +181,7 @@ TEST_CASE("solved: a chapter is green") {
         const Told told = tell(rung, read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), seeds);
         CHECK_MESSAGE(told.status == 0, rung, ": red with the solution in it\n", told.output);
         reset(rung);
-        fmt::print("{} solved\n", rung);
+        fmt::print("{} {}\n", rung, told.status == 0 ? "green" : "red");
         std::fflush(stdout);
     }
 }
