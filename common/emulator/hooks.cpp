@@ -178,24 +178,25 @@ template <std::size_t n, Access access>
 
 template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_shared(const SharedWindow& window, std::uintptr_t address, const void* pc) {
-    if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, place_of(pc));
+    const Place where = place_of(pc);
+    if (access == Access::write && awaiting_store) explain_unwritten_reads(address, n, where);
     if (watching && !is_volatile && !current->in_atomic)
-        watch_shared(window, address, n, {access == Access::write}, place_of(pc));
-    if (counting) trace_access(address, n, access, true, place_of(pc), is_volatile);
+        watch_shared(window, address, n, {access == Access::write}, where);
+    if (counting) trace_access(address, n, access, true, where, is_volatile);
 }
 
 template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_device(std::uintptr_t address, const void* pc) {
-    if (watching && !is_volatile && !current->in_atomic)
-        watch_device(address, n, {access == Access::write}, place_of(pc));
+    const Place where = place_of(pc);
+    if (watching && !is_volatile && !current->in_atomic) watch_device(address, n, {access == Access::write}, where);
     if (!counting) return;
     device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
-    trace_access(address, n, access, false, place_of(pc));
+    trace_access(address, n, access, false, where);
 }
 
 /// False if there is no such variable.
 template <std::size_t n, Access access, bool is_volatile>
-[[gnu::noinline]] bool check_variable(std::uintptr_t address, const void* pc) {
+bool check_variable(std::uintptr_t address, const void* pc) {
     const Allocation* variable = device.find_variable(address);
     if (!variable) return false;
     if (!variable->has_address && is_passed_by_host(*variable))
@@ -213,6 +214,13 @@ template <std::size_t n, Access access, bool is_volatile>
                [&] { return device.describe(address); });
     }
     return true;
+}
+
+/// What is neither the block's, nor allocated, nor the thread's own.
+template <std::size_t n, Access access, bool is_volatile>
+[[gnu::noinline]] void check_outside(std::uintptr_t address, const void* pc) {
+    if (!reporting && check_variable<n, access, is_volatile>(address, pc)) return;
+    check_elsewhere(address, n, access, pc);
 }
 
 template <std::size_t n, Access access, bool is_volatile = false>
@@ -233,8 +241,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
         if (watching || counting || awaiting_store) [[unlikely]]
             note_shared<n, access, is_volatile>(block.static_shared, address, pc);
     } else if (address - current->stack_begin >= current->stack_end - current->stack_begin) {
-        if (!reporting && check_variable<n, access, is_volatile>(address, pc)) return;
-        check_elsewhere(address, n, access, pc);
+        check_outside<n, access, is_volatile>(address, pc);
     } else if (!current->lent.empty()) [[unlikely]] {
         check_lent(address, n, access == Access::write, place_of(pc));
     }

@@ -160,7 +160,7 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
 /// Checks an access to one word against those before it, and remembers it. Returns the one that it races with, if any,
 /// or null. Calls decides_later(event, now) first. `confirms`: it is an atomicCAS with what its thread has loaded.
 /// Events of teams before `oldest` are over.
-template <class Decide>
+template <bool writes, bool strong, class Decide>
 [[gnu::always_inline]] inline const Event* touch(Cell& cell, const Event now, bool in_order, const Clock& clock,
                                                  std::uint32_t oldest, bool confirms, Decide decides_later) {
     Event* place = nullptr;
@@ -174,21 +174,21 @@ template <class Decide>
         const bool own = event.slot == now.slot && event.team == now.team;
         if (own) {
             const bool covers = (now.mask & ~event.mask) == 0;
-            if (covers && event.time == now.time && event.strong == now.strong) {
-                if ((event.writes == now.writes || event.reads) && !event.shared) return nullptr;
-                if (event.writes > now.writes) own_write = &event;
+            if (covers && event.time == now.time && event.strong == strong) {
+                if ((event.writes == writes || event.reads) && !event.shared) return nullptr;
+                if (event.writes > writes) own_write = &event;
             }
         }
         if (!(own && in_order)) {
-            if (!(event.writes | now.writes)) continue;  // in whatever order
+            if (!(event.writes | writes)) continue;  // in whatever order
             if (!clock.knows(event.team, event.slot, event.time)) {
-                if (!(event.mask & now.mask) || event.strong & now.strong) continue;
+                if (!(event.mask & now.mask) || (event.strong & strong)) continue;
                 if (!decides_later(event, now)) return &event;
                 continue;
             }
         }
         const bool covered = (event.mask & ~now.mask) == 0;
-        if (!covered || now.writes < event.writes || (now.strong > event.strong && !(own && confirms))) continue;
+        if (!covered || writes < event.writes || (strong > event.strong && !(own && confirms))) continue;
         if (own && event.time == now.time) reads |= !event.writes || event.reads;
         event.team = 0;  // whoever is not ordered behind it is not ordered behind this access either
         if (!place) place = &event;
@@ -207,9 +207,9 @@ template <class Decide>
     return nullptr;
 }
 
-void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_t n, AccessKind kind,
-           std::uint32_t oldest, const Place& where, const char* instruction, DescribePlace describe_place,
-           const void* context) {
+template <bool writes, bool strong>  // of an AccessKind: what they decide is decided once
+void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_t n, std::uint32_t oldest,
+           const Place& where, const char* instruction, DescribePlace describe_place, const void* context) {
     // A copy of many bytes comes here for each piece before the first one is stored.
     if (!suspects.empty() && (suspects.back().where.pc != where.pc || suspects.size() >= most_suspects))
         check_suspects();
@@ -221,8 +221,8 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
     access.team = self.team;
     access.slot = self.slot;
     access.time = self.time;
-    access.writes = kind.writes;
-    access.strong = kind.strong;
+    access.writes = writes;
+    access.strong = strong;
     access.site = site_of(where, instruction);
     const bool in_order = !acting;  // what a thread does itself
     const std::uintptr_t end = address + n;
@@ -230,13 +230,22 @@ void watch(Cell* cells, std::uintptr_t begin, std::uintptr_t address, std::size_
         const std::uintptr_t low = at < address ? address - at : 0, high = end - at < word ? end - at : word;
         Event now = access;  // in registers, of which no one has the address
         now.mask = ((1u << high) - 1) & ~((1u << low) - 1);
-        const Event* other = touch(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
-                                   [&](Event& first, Event second) {
-                                       return decides_later(first, second, at, where, describe_place, context);
-                                   });
+        const Event* other =
+            touch<writes, strong>(cells[at / word - begin / word], now, in_order, self.clock, oldest, confirms,
+                                  [&](Event& first, Event second) {
+                                      return decides_later(first, second, at, where, describe_place, context);
+                                  });
         if (other) [[unlikely]]
             report(*other, now, at, where, describe_place, context);
     }
+}
+
+template <class... Arguments>
+void watch(AccessKind kind, const Arguments&... arguments) {
+    if (kind.strong)
+        kind.writes ? watch<true, true>(arguments...) : watch<false, true>(arguments...);
+    else
+        kind.writes ? watch<true, false>(arguments...) : watch<false, false>(arguments...);
 }
 
 std::string place_in_window(const void* context, std::uintptr_t address) {
@@ -306,12 +315,12 @@ std::uint32_t new_slot() { return current->block->cluster->slots++; }
 
 void watch_shared(const SharedWindow& window, std::uintptr_t address, std::size_t n, AccessKind kind,
                   const Place& where, const char* instruction) {
-    watch(window.cells, window.begin, address, n, kind, actor().team, where, instruction, place_in_window, &window);
+    watch(kind, window.cells, window.begin, address, n, actor().team, where, instruction, place_in_window, &window);
 }
 
 void watch_device(std::uintptr_t address, std::size_t n, AccessKind kind, const Place& where, const char* instruction) {
     Allocation& allocation = *DeviceMemory::instance().find(address);
-    watch(allocation.shadow.cells(allocation.bytes), allocation.begin, address, n, kind, oldest_team, where,
+    watch(kind, allocation.shadow.cells(allocation.bytes), allocation.begin, address, n, oldest_team, where,
           instruction, place_on_device, nullptr);
 }
 

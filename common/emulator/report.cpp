@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -10,7 +13,9 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -48,40 +53,104 @@ Module module_of(std::uintptr_t address) {
     return module;
 }
 
-/// The frames that were inlined at each address, innermost first, as addr2line (binutils) reads them from the debug
-/// information. Runs a process. All addresses must be of one module, the first one's.
-std::vector<std::vector<Frame>> ask_addr2line(const std::vector<std::uintptr_t>& addresses) {
-    std::vector<std::vector<Frame>> result(addresses.size());
-    if (addresses.empty()) return result;
-    const Module module = module_of(addresses.front());
-    if (module.path.empty()) return result;
-    // /proc/self/exe would be the child, and /proc/$PPID/exe may be what runs a program of another processor, such as
-    // qemu or Rosetta. So the child inherits the file.
-    const int file = open(module.path.c_str(), O_RDONLY);
-    std::string command = fmt::format("addr2line -a -C -f -i -e /proc/self/fd/{}", file);
-    for (const std::uintptr_t address : addresses) command += fmt::format(" {:#x}", address - module.load_address);
-    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
-    close(file);
-    std::array<char, 4096> buffer;
-    const auto next_line = [&](std::string& line) {
-        if (!pipe || !fgets(buffer.data(), buffer.size(), pipe.get())) return false;
-        line = buffer.data();
-        while (!line.empty() && line.back() == '\n') line.pop_back();
-        return true;
-    };
-    std::size_t i = 0;  // of the address that the lines read so far are about, from 1
-    for (Frame frame; next_line(frame.function);) {
-        if (frame.function.starts_with("0x")) {
-            ++i;  // -a: the address stands above its frames
-            continue;
-        }
-        if (!next_line(frame.line) || i > result.size()) break;
-        const std::size_t comment = frame.line.find(" (discriminator");
-        if (comment != std::string::npos) frame.line.resize(comment);
-        const bool known = !frame.line.starts_with("??") && !frame.line.ends_with(":?");
-        if (known) result[i - 1].push_back(frame);
+/// addr2line (binutils), which reads the debug information of one file once and answers until this program ends: to run
+/// it for each report took most of the time of a test that is to fail.
+class Addr2line {
+public:
+    explicit Addr2line(const std::string& path) {
+        std::array<int, 2> ends{};
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
+        // /proc/self/exe would be the child, and /proc/$PPID/exe may be what runs a program of another processor, such as
+        // qemu or Rosetta. So the child inherits the file.
+        const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+        posix_spawn_file_actions_adddup2(&actions, file, 3);
+        std::array<const char*, 8> command{"addr2line", "-a", "-C", "-f", "-i", "-e", "/proc/self/fd/3", nullptr};
+        if (posix_spawnp(&child_, command[0], &actions, nullptr, const_cast<char**>(command.data()), environ) == 0)
+            answers_ = fdopen(ends[0], "r");
+        if (!answers_) close(ends[0]);
+        posix_spawn_file_actions_destroy(&actions);
+        close(ends[1]);
+        close(file);
     }
-    return result;
+    ~Addr2line() {
+        if (answers_) fclose(answers_);  // and it ends
+        if (answers_ && asker_ == getpid()) waitpid(child_, nullptr, 0);
+    }
+    Addr2line(const Addr2line&) = delete;
+    Addr2line& operator=(const Addr2line&) = delete;
+
+    /// After a fork there are two who would read the same answers.
+    bool is_of_this_process() const { return asker_ == getpid(); }
+
+    /// The frames that were inlined at each address, innermost first.
+    std::vector<std::vector<Frame>> ask(std::span<const std::uintptr_t> addresses) {
+        std::vector<std::vector<Frame>> result(addresses.size());
+        constexpr std::size_t at_a_time = 64;  // neither side's pipe gets full
+        for (std::size_t from = 0; from < addresses.size(); from += at_a_time) {
+            const std::size_t n = std::min(at_a_time, addresses.size() - from);
+            std::string question;
+            for (const std::uintptr_t address : addresses.subspan(from, n)) question += fmt::format("{:#x}\n", address);
+            question += fmt::format("{}\n", no_address);
+            if (!answers_ || send(fileno(answers_), question.data(), question.size(), MSG_NOSIGNAL) < 0) break;
+            read_answers(std::span(result).subspan(from, n));
+        }
+        return result;
+    }
+
+private:
+    static constexpr const char* no_address = "0xffffffffffffffff";  // asked for at last: then all has been answered
+
+    bool read_line(std::string& line) {
+        std::array<char, 4096> buffer;
+        line.clear();
+        while (fgets(buffer.data(), buffer.size(), answers_)) {
+            line += buffer.data();
+            if (line.back() != '\n') continue;
+            line.pop_back();
+            return true;
+        }
+        return false;
+    }
+
+    void read_answers(std::span<std::vector<Frame>> result) {
+        std::size_t i = 0;  // of the address that the lines read so far are about, from 1
+        for (Frame frame; read_line(frame.function);) {
+            if (frame.function == no_address) {
+                read_line(frame.function), read_line(frame.line);
+                return;
+            }
+            if (frame.function.starts_with("0x")) {
+                ++i;  // -a: the address stands above its frames
+                continue;
+            }
+            if (!read_line(frame.line) || i > result.size()) return;
+            const std::size_t comment = frame.line.find(" (discriminator");
+            if (comment != std::string::npos) frame.line.resize(comment);
+            const bool known = !frame.line.starts_with("??") && !frame.line.ends_with(":?");
+            if (known) result[i - 1].push_back(frame);
+        }
+    }
+
+    const pid_t asker_ = getpid();
+    pid_t child_ = 0;
+    FILE* answers_ = nullptr;
+};
+
+/// All addresses must be of one module, the first one's.
+std::vector<std::vector<Frame>> ask_addr2line(std::vector<std::uintptr_t> addresses) {
+    static std::map<std::string, std::unique_ptr<Addr2line>> of_modules;
+    if (addresses.empty()) return {};
+    const Module module = module_of(addresses.front());
+    if (module.path.empty()) return std::vector<std::vector<Frame>>(addresses.size());
+    for (std::uintptr_t& address : addresses) address -= module.load_address;
+    auto& addr2line = of_modules[module.path];
+    if (!addr2line || !addr2line->is_of_this_process()) addr2line = std::make_unique<Addr2line>(module.path);
+    return addr2line->ask(addresses);
 }
 
 /// The same, with what was asked before remembered: whoever counts asks after each launch for much the same addresses.
