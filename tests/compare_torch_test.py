@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -339,14 +340,14 @@ class Interface(unittest.TestCase):
             run(Tensor(1, 9, 8, 7, 1), Tensor(2, 6, 5, 4, 1), Tensor(3, 3, 2, 1, 1), Tensor(4, 12, 11, 10, 1))
         self.assertEqual(library.seen, ([1, 2, 3, 4], [(9, 8, 7), (6, 5, 4), (3, 2, 1), (12, 11, 10)]))
 
-    def run_with(self, modules, tool, *arguments):
-        """The tool where `modules`, {name: source}, are what is installed."""
+    def run_with(self, modules, tool, *arguments, root=ROOT):
+        """The tool of the project at `root` where `modules`, {name: source}, are what is installed."""
         with tempfile.TemporaryDirectory() as folder:
             for name, source in modules.items():
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(source)
-            return subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, *arguments], capture_output=True, text=True,
+            return subprocess.run([sys.executable, "-B", root / "tools" / tool, *arguments], capture_output=True, text=True,
                                   env=os.environ | {"PYTHONPATH": folder})
 
     def test_says_what_is_missing_and_ends_with_1(self):
@@ -365,8 +366,11 @@ class Interface(unittest.TestCase):
                 self.assertTrue(result.stderr.startswith(f"{tool} needs "), result.stderr)
                 self.assertIn(says, result.stderr)
             self.assertIn("(/nowhere/libflashladder.so: ", result.stderr)
-            result = self.run_with(with_gpu, tool)  # from whatever folder: in that of the project
-            self.assertIn(f"({ROOT}/build/gpu/lib/libflashladder.so: ", result.stderr)
+            with tempfile.TemporaryDirectory() as project:  # in which nothing is built; the tool is called from elsewhere
+                for part in ("tools", "common/harness"):
+                    shutil.copytree(ROOT / part, pathlib.Path(project, part))
+                result = self.run_with(with_gpu, tool, root=pathlib.Path(project))
+                self.assertIn(f"({pathlib.Path(project).resolve()}/build/gpu/lib/libflashladder.so: ", result.stderr)
 
 
 if __name__ == "__main__":

@@ -92,11 +92,12 @@ TEST_CASE("a mutant replaces what occurs once, and nothing else") {
     CHECK_THROWS(replace_once("a", "", "x"));
 }
 
-TEST_CASE("a hint is the body of its section") {
-    const std::string hints = "# Hints\n\n## 1.1 One\n\nfirst\nsecond\n\n## 1.10 Ten\nten\n";
-    CHECK(hint(hints, "1.1") == "first\nsecond");
-    CHECK(hint(hints, "1.10") == "ten");
-    CHECK(hint(hints, "1.2").empty());
+TEST_CASE("hints are the items of their section") {
+    const std::string hints =
+        "# Hints\n\n## 1.1 One\n\n1. first?\n2. second\n   line\n\n       code\n\n3. third\n2. no item\n\n## 1.10 Ten\nten\n2.\n";
+    CHECK(hints_for(hints, "1.1") == std::vector<std::string>{"first?", "second\nline\n\n    code", "third\n2. no item"});
+    CHECK(hints_for(hints, "1.10") == std::vector<std::string>{"ten\n2."});
+    CHECK(hints_for(hints, "1.2").empty());
 }
 
 TEST_CASE("files: written whole, read back, errors name the file") {

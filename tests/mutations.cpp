@@ -11,80 +11,10 @@
 
 #include "blame.h"
 #include "exercises.h"
+#include "tokens.h"
 
 namespace flashladder {
 namespace {
-
-enum class Kind { word, number, other };
-
-struct Token {
-    Kind kind;
-    std::string_view text;
-    std::size_t at;
-    int line;
-
-    std::size_t end() const { return at + text.size(); }
-};
-
-bool of_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-
-/// What the compiler reads: no comments, no strings, no lines of the preprocessor.
-std::vector<Token> tokens_of(std::string_view text) {
-    static constexpr std::array<std::string_view, 25> long_ones = {
-        "<<=", ">>=", "...", "&&", "||", "==", "!=", "<=", ">=", "+=", "-=", "*=", "/=",
-        "%=",  "^=",  "|=",  "&=", "++", "--", "<<", ">>", "->", "::", "//", "/*"};
-    std::vector<Token> all;
-    int line = 1;
-    bool line_begins = true;
-    const auto skip_to = [&](std::size_t at, std::size_t end) {
-        line += static_cast<int>(
-            std::count(text.begin() + static_cast<long>(at), text.begin() + static_cast<long>(end), '\n'));
-        return end;
-    };
-    for (std::size_t at = 0; at < text.size();) {
-        const char c = text[at];
-        if (std::isspace(static_cast<unsigned char>(c))) {
-            if (c == '\n') ++line, line_begins = true;
-            ++at;
-            continue;
-        }
-        const std::string_view rest = text.substr(at);
-        if (rest.starts_with("//") || (c == '#' && line_begins)) {
-            at = skip_to(at, std::min(text.find('\n', at), text.size()));
-            continue;
-        }
-        line_begins = false;
-        if (rest.starts_with("/*")) {
-            at = skip_to(at, std::min(text.find("*/", at), text.size() - 2) + 2);
-            continue;
-        }
-        std::size_t end = at + 1;
-        Kind kind = Kind::other;
-        if (c == '"' || c == '\'') {
-            while (end < text.size() && text[end] != c) end += text[end] == '\\' ? 2 : 1;
-            ++end;
-        } else if (of_word(c)) {
-            kind = std::isdigit(static_cast<unsigned char>(c)) ? Kind::number : Kind::word;
-            const auto goes_on = [&](char next) {
-                if (of_word(next)) return true;
-                const bool exponent = text[end - 1] == 'e' && !rest.starts_with("0x");
-                return kind == Kind::number &&
-                       (next == '.' || next == '\'' || (exponent && (next == '-' || next == '+')));
-            };
-            while (end < text.size() && goes_on(text[end])) ++end;
-        } else {
-            for (const std::string_view op : long_ones)
-                if (rest.starts_with(op)) {
-                    end = at + op.size();
-                    break;
-                }
-        }
-        end = std::min(end, text.size());
-        all.push_back({kind, text.substr(at, end - at), at, line});
-        at = end;
-    }
-    return all;
-}
 
 class Finder {
 public:
@@ -109,6 +39,8 @@ public:
         for (std::size_t i = 0; i < tokens_.size(); ++i) {
             if (!inside_[i] && !exercise_.contains(tokens_[i].line)) continue;
             change_operator(i);
+            change_choice(i);
+            change_step(i);
             change_number(i);
             change_name(i);
             swap_indices(i);
@@ -129,16 +61,35 @@ private:
                std::isspace(static_cast<unsigned char>(text_[token.end()]));
     }
 
-    /// Bodies of functions that run on a GPU.
+    /// Bodies of functions that run on a GPU; and where the function that a token is in begins, with its arguments.
     void mark_kernels() {
         inside_.assign(tokens_.size(), false);
+        function_.assign(tokens_.size(), no_function);
         for (std::size_t i = 0; i < tokens_.size(); ++i) {
             if (!is(i, "__global__") && !is(i, "__device__")) continue;
             std::size_t j = i;
             while (j < tokens_.size() && !is(j, "{") && !is(j, ";")) j = is(j, "(") ? mates_[j] + 1 : j + 1;
-            if (is(j, "{"))
-                std::fill(inside_.begin() + static_cast<long>(j), inside_.begin() + static_cast<long>(mates_[j]), true);
+            if (!is(j, "{")) continue;
+            std::fill(inside_.begin() + static_cast<long>(j), inside_.begin() + static_cast<long>(mates_[j]), true);
+            std::fill(function_.begin() + static_cast<long>(i), function_.begin() + static_cast<long>(mates_[j]), i);
         }
+        for (std::size_t i = 0; i + 3 < tokens_.size(); ++i)
+            if (function_[i] == no_function && is_word(i) && is(i + 1, "=") && (is(i + 3, ",") || is(i + 3, ";")))
+                constants_[tokens_[i].text] = tokens_[i + 2].text;
+    }
+
+    /// Whether `name` could stand at token i: it is a member or a namespace's, occurs before in the same function or
+    /// outside of all, or is CUDA's. Not if it is a constant of the same value.
+    bool in_scope(std::size_t i, const std::string& name) const {
+        static const std::set<std::string_view> of_cuda = {"min", "max", "fminf", "fmaxf"};
+        const auto value = constants_.find(name), here = constants_.find(tokens_[i].text);
+        if (value != constants_.end() && here != constants_.end() && value->second == here->second) return false;
+        if (of_cuda.contains(name) || (i > 0 && (is(i - 1, ".") || is(i - 1, "->") || is(i - 1, "::")))) return true;
+        for (std::size_t j = 0; j < i; ++j)
+            if (tokens_[j].text == name && (function_[j] == function_[i] || function_[j] == no_function) &&
+                !(j > 0 && (is(j - 1, ".") || is(j - 1, "->"))))
+                return true;
+        return false;
     }
 
     void add(std::size_t at, std::size_t end, const std::string& with, const std::string& what, int line) {
@@ -187,12 +138,50 @@ private:
         const Token& token = tokens_[i];
         if (token.kind != Kind::other || !space_around(token)) return;
         if (const auto other = others.find(token.text); other != others.end()) replace(i, other->second);
+        if (token.text == "<" || token.text == "<=" || token.text == ">" || token.text == ">=")
+            if (const std::size_t behind = behind_operand(i, true); behind > 0) {
+                const std::string bound = between(tokens_[i + 1].at, tokens_[behind - 1].end());
+                for (const char* by : {" - 1", " + 1"})
+                    add(tokens_[behind - 1].end(), tokens_[behind - 1].end(), by,
+                        fmt::format("'{0} {1}{2}' for '{0} {1}'", token.text, bound, by), token.line);
+            }
         const bool sum = token.text == "+" || token.text == "-", product = token.text == "*" || token.text == "%";
         if (!sum && !product) return;
         if (const std::size_t behind = behind_operand(i, sum); behind > 0) {
             const std::size_t begin = tokens_[i - 1].end(), end = tokens_[behind - 1].end();
             add(begin, end, "", fmt::format("no '{}'", between(token.at, end)), token.line);
         }
+    }
+
+    /// a ? b : c becomes a ? c : b, b or c.
+    void change_choice(std::size_t i) {
+        if (!is(i, "?")) return;
+        std::size_t colon = i + 1;
+        for (int deep = 1; colon < tokens_.size(); ++colon) {
+            if (is(colon, "?")) ++deep;
+            if (is(colon, ":") && --deep == 0) break;
+            if (is(colon, "(") || is(colon, "[") || is(colon, "{")) colon = mates_[colon];
+        }
+        std::size_t end = colon + 1;
+        while (end < tokens_.size() && !is(end, ";") && !is(end, ",") && !is(end, ")") && !is(end, "]") &&
+               !is(end, "}"))
+            end = is(end, "(") || is(end, "[") || is(end, "{") ? mates_[end] + 1 : end + 1;
+        if (end >= tokens_.size()) return;
+        const std::size_t begin = tokens_[i].at, last = tokens_[end - 1].end();
+        const std::string yes = between(tokens_[i + 1].at, tokens_[colon - 1].end()),
+                          no = between(tokens_[colon + 1].at, last);
+        const auto becomes = [&](const std::string& with) {
+            add(begin, last, with, fmt::format("'{}' for '{}'", with, between(begin, last)), tokens_[i].line);
+        };
+        becomes(fmt::format("? {} : {}", no, yes));
+        becomes(fmt::format("? {} : {}", yes, yes));
+        becomes(fmt::format("? {} : {}", no, no));
+    }
+
+    void change_step(std::size_t i) {
+        if (is(i, "++") && in_parentheses_[i] && is_word(i + 1) && !(i > 0 && is_word(i - 1)))
+            add(tokens_[i].at, tokens_[i + 1].end(), fmt::format("{} += 2", tokens_[i + 1].text),
+                fmt::format("'{0} += 2' for '++{0}'", tokens_[i + 1].text), tokens_[i].line);
     }
 
     void change_number(std::size_t i) {
@@ -228,8 +217,10 @@ private:
         const std::string_view name = tokens_[i].text;
         for (std::size_t begin = 0; begin < name.size();) {
             const std::size_t end = std::min(name.find('_', begin), name.size());
-            if (const auto other = pairs.find(name.substr(begin, end - begin)); other != pairs.end())
-                replace(i, fmt::format("{}{}{}", name.substr(0, begin), other->second, name.substr(end)));
+            if (const auto pair = pairs.find(name.substr(begin, end - begin)); pair != pairs.end()) {
+                const std::string other = fmt::format("{}{}{}", name.substr(0, begin), pair->second, name.substr(end));
+                if (in_scope(i, other)) replace(i, other);
+            }
             begin = end + 1;
         }
     }
@@ -307,6 +298,9 @@ private:
     std::vector<std::size_t> mates_;    // of each bracket, the other one
     std::vector<bool> in_parentheses_;  // of a call or of for's head, and not within braces there
     std::vector<bool> inside_;          // a function that runs on a GPU
+    static constexpr std::size_t no_function = -1;
+    std::vector<std::size_t> function_;                       // the token that the function begins with
+    std::map<std::string_view, std::string_view> constants_;  // `name = value;` outside of functions
     std::map<int, std::string> exercise_;
     std::set<std::string> seen_;                        // texts
     std::map<std::pair<int, std::string>, int> named_;  // how often something is done to a line

@@ -25,7 +25,12 @@ using Set = std::set<std::string>;
 TEST_CASE("mutations: operators with spaces around them, and what they add or multiply by") {
     CHECK(bodies("const auto a = t + u * f(d)[e];") == Set{"const auto a = t - u * f(d)[e];", "const auto a = t;",
                                                            "const auto a = t + u + f(d)[e];", "const auto a = t + u;"});
-    CHECK(bodies("a = t < u;") == Set{"a = t <= u;", ";"});
+    CHECK(bodies("a = t < u;") == Set{"a = t <= u;", "a = t < u - 1;", "a = t < u + 1;", ";"});
+    CHECK(bodies("const auto a = t ? u : f(v, w);") ==
+          Set{"const auto a = t ? f(v, w) : u;", "const auto a = t ? u : u;", "const auto a = t ? f(v, w) : f(v, w);",
+              "const auto a = t ? u : f(w, v);"});
+    CHECK(bodies("const auto a = f(t ? u : v ? w : z, a);").contains("const auto a = f(t ? v ? w : z : u, a);"));
+    CHECK(bodies("const auto a = f(t ? v ? w : z : u, a);").contains("const auto a = f(t ? u : v ? w : z, a);"));
     CHECK(bodies("auto* p = g<d>(-a, *t);") == Set{"auto* p = g<d>(*t, -a);"});
 }
 
@@ -39,10 +44,26 @@ TEST_CASE("mutations: numbers") {
 }
 
 TEST_CASE("mutations: names of a pair, indices, arguments") {
-    CHECK(bodies("const auto a = K_smem;").contains("const auto a = V_smem;"));
-    CHECK(bodies("const auto a = b[N_q][t];") == Set{"const auto a = b[N_k][t];", "const auto a = b[t][N_q];"});
+    CHECK(bodies("const auto V_smem = t, a = K_smem;") == Set{"const auto V_smem = t, a = V_smem;"});
+    CHECK(bodies("const auto a = K_smem;").empty());  // no V_smem is known
+    CHECK(bodies("const auto a = ptx::barrier_wait;") == Set{"const auto a = ptx::barrier_arrive;"});
+    CHECK(bodies("const auto a = min(t.x);") == Set{"const auto a = max(t.x);", "const auto a = min(t.y);"});
+    CHECK(bodies("const auto a = b[N][t];") == Set{"const auto a = b[t][N];"});
     CHECK(bodies("const auto a = f(g(t, u), v);") ==
           Set{"const auto a = f(v, g(t, u));", "const auto a = f(g(u, t), v);"});
+}
+
+TEST_CASE("mutations: a name of another function is none, of the file it is one, of the same value it is no mistake") {
+    const auto names = [](const std::string& value) {
+        return mutations("constexpr int B_r = 8, B_c = " + value +
+                         ";\n__device__ void f(int row) {}\n__device__ void g(int column) { a(B_r, column); }\n");
+    };
+    const auto has = [](const std::vector<Mutation>& all, const char* what) {
+        return std::ranges::count(all, what, &Mutation::what) == 1;
+    };
+    CHECK(has(names("9"), "'B_c' for 'B_r'"));
+    CHECK_FALSE(has(names("8"), "'B_c' for 'B_r'"));
+    CHECK_FALSE(has(names("9"), "'row' for 'column'"));
 }
 
 TEST_CASE("mutations: conditions and statements") {
@@ -55,6 +76,7 @@ TEST_CASE("mutations: the head of a loop is no statement") {
     CHECK(bodies("for (int t = 0; t != n; t = next(t)) f();") == Set{"for (int t = 1; t != n; t = next(t)) f();",
                                                                      "for (int t = 0; t == n; t = next(t)) f();",
                                                                      "for (int t = 0; t != n; t = next(t)) ;"});
+    CHECK(bodies("for (t(); u(); ++v)\n    ++w;") == Set{"for (t(); u(); v += 2)\n    ++w;"});
 }
 
 TEST_CASE("mutations: comments, strings, the host's code and lines of the preprocessor stay what they are") {

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <set>
 
@@ -64,8 +63,9 @@ void check_values(Values values, Judge judge = Judge::both_rules) {
     std::uint64_t unequal = 0;
     for (const AttentionShape& shape : shapes()) {
         // Lengths in every combination matter for normal values; for the others a few unequal ones do, half of them a run.
-        if (values != Values::normal &&
-            ((shape.n_q == 1000) == (shape.n_k == 1000) || unequal++ % 2 != test_seed() % 2))
+        // One query costs the emulator a whole tile for each of the heads that with_enough_rows gives it.
+        if (values != Values::normal && ((shape.n_q == 1000) == (shape.n_k == 1000) || shape.n_q == 1 ||
+                                         unequal++ % 2 != test_seed() % 2))
             continue;
         const Comparison result = check(stage_under_test(), make_inputs(shape, values, seed++), judge);
         CHECK_MESSAGE(result.passed, result.describe(shape));
@@ -157,7 +157,7 @@ TEST_CASE("agrees with the reference: any strides") {
     for (const Layout layout : {Layout::sequence_first, Layout::padded})
         for (const int head_dim : supports.head_dims) {
             ++turn;
-            for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {200, 33}, {1, 300}}) {
+            for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {200, 33}, {8, 300}}) {
                 AttentionShape shape = shape_of(n_q * n_k < 10000 ? 4 : 2, n_q, n_k, head_dim);
                 shape.batch = 2;
                 if (supports.grouped_query) shape.kv_heads = shape.heads / 2;
@@ -454,7 +454,9 @@ void check_count(const std::string& what, std::uint64_t found, std::uint64_t exp
 }
 
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
-    const std::string expected = least == most ? fmt::to_string(least) : fmt::format("{} to {}", least, most);
+    const std::string expected = least == most ? fmt::to_string(least)
+                                 : least == 0  ? fmt::format("at most {}", most)
+                                               : fmt::format("{} to {}", least, most);
     CHECK_MESSAGE((least <= found && found <= most), fmt::format("{}: found {}, expected {}", what, found, expected));
 }
 
@@ -557,36 +559,13 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
     }
 }
 
-std::string wrong_directions(const Inputs& inputs) {
-    const Outputs outputs = run(stage_under_test(), inputs);
-    const AttentionRows reference = reference_attention(inputs, rows_to_check(inputs.shape, 1));
-    const std::size_t d = static_cast<std::size_t>(reference.head_dim);
-    for (std::size_t r = 0; r < reference.rows.size(); ++r) {
-        const float* O = &outputs.O[reference.rows[r] * d];
-        const double* wanted = &reference.O[r * d];
-        const double length = std::sqrt(std::inner_product(O, O + d, O, 0.0));
-        const double wanted_length = std::sqrt(std::inner_product(wanted, wanted + d, wanted, 0.0));
-        std::size_t furthest = 0;
-        double off = -1;  // of the furthest
-        for (std::size_t x = 0; x < d && !std::isnan(off); ++x) {
-            const double now = std::abs(O[x] / length - wanted[x] / wanted_length);
-            if (!(now <= off)) furthest = x, off = now;
-        }
-        if (off <= 0.001) continue;
-        return fmt::format(
-            "{}: O[query {}][{}] is {:.6g}, {:.3g} of its row's length; expected {:.6g}, {:.3g} of its row's length",
-            to_string(inputs.shape), reference.rows[r], furthest, O[furthest], O[furthest] / length, wanted[furthest],
-            wanted[furthest] / wanted_length);
-    }
-    return "";
-}
-
 int drawn_length(int tile, int least, int most, std::uint64_t turn) {
     std::mt19937_64 random(test_seed() + turn * 0x9E3779B97F4A7C15u);
     const auto from_to = [&](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
-    const int kind = static_cast<int>((test_seed() + turn) % 4);
-    if (kind == 3) return from_to(least, most);
-    return std::clamp(from_to((least + tile - 1) / tile, most / tile) * tile + kind - 1, least, most);
+    const int kind = static_cast<int>((test_seed() + turn) % 4), more = kind - 1;
+    const int fewest_tiles = (least - more + tile - 1) / tile, most_tiles = (most - more) / tile;
+    if (kind == 3 || fewest_tiles > most_tiles) return from_to(least, most);
+    return from_to(fewest_tiles, most_tiles) * tile + more;
 }
 
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {

@@ -41,8 +41,9 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 /// luck.
 AttentionShape with_enough_rows(AttentionShape shape);
 
-/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them. `turn` tells
-/// the lengths of a run apart: any number; where it is the same, four seeds in a row have all four kinds.
+/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them, as where there
+/// is no such length. `turn` tells the lengths of a run apart: any number; where it is the same, four seeds in a row have
+/// all four kinds.
 int drawn_length(int tile, int least, int most, std::uint64_t turn);
 
 /// Q, K and V of such a shape.
@@ -130,9 +131,5 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
 
 /// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.
 void check_ignores_scratch(const Inputs& inputs);
-
-/// What is wrong with the rows of O, in words, if each may be off by one factor, which an open exercise leaves out; ""
-/// if nothing is.
-std::string wrong_directions(const Inputs& inputs);
 
 }  // namespace flashladder

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "exercises.h"
+#include "files.h"
 
 namespace flashladder {
 namespace {
@@ -16,16 +17,6 @@ std::string code_of(std::string_view line) {
     std::string code(line.substr(0, line.find("//")));
     std::erase_if(code, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
     return code;
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-    std::vector<std::string_view> lines;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        lines.push_back(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-    return lines;
 }
 
 /// "5.1" of a line "    // EXERCISE 5.1 Do this"; "" of another.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <stdexcept>
 
 #include "exercises.h"
@@ -31,6 +33,29 @@ void replace_learners_file(const Chapter& chapter, const std::string& text) {
         fmt::print("your version is kept as {}.{}\n", chapter.file(), n);
     }
     write_file(path, text);
+}
+
+/// How many hints have been given for each exercise of a chapter: lines "1.2 3".
+fs::path given_hints(const Chapter& chapter) { return build_folder() / "hints" / chapter.number(); }
+
+std::map<std::string, std::size_t> read_given_hints(const Chapter& chapter) {
+    std::map<std::string, std::size_t> given;
+    std::ifstream file(given_hints(chapter));
+    std::string exercise;
+    for (std::size_t n = 0; file >> exercise >> n;) given[exercise] = n;
+    return given;
+}
+
+std::size_t hints_given(const Chapter& chapter, const std::string& exercise) {
+    return read_given_hints(chapter)[exercise];
+}
+
+void remember_hints(const Chapter& chapter, const std::string& exercise, std::size_t n) {
+    auto given = read_given_hints(chapter);
+    given[exercise] = n;
+    std::string text;
+    for (const auto& [each, count] : given) text += fmt::format("{} {}\n", each, count);
+    write_file(given_hints(chapter).string(), text);
 }
 
 }  // namespace
@@ -64,8 +89,8 @@ std::string starter_of(const Chapter& chapter) {
     return make_starter(read_file(in_project(chapter.solution())), "all");
 }
 
-std::string hint_of(const Chapter& chapter, const std::string& exercise) {
-    return hint(read_file(in_project("chapters/" + chapter.name + "/hints.md")), exercise);
+std::vector<std::string> hints_of(const Chapter& chapter, const std::string& exercise) {
+    return hints_for(read_file(in_project("chapters/" + chapter.name + "/hints.md")), exercise);
 }
 
 std::string text_to_build(const Chapter& chapter) {
@@ -99,7 +124,15 @@ int show_hint(const std::string& exercise) {
     for (const Exercise& e : known) {
         ids.push_back(e.id);
         if (e.id != wanted) continue;
-        fmt::print("{}  {}\n\n{}\n", e.id, e.statement, hint_of(chapter, e.id));
+        const std::vector<std::string> hints = hints_of(chapter, e.id);
+        const std::size_t given = std::min(hints_given(chapter, e.id) + 1, hints.size());
+        remember_hints(chapter, e.id, given);
+        fmt::print("{}  {}\n", e.id, e.statement);
+        for (std::size_t i = 0; i < given; ++i) fmt::print("\nHint {} of {}: {}\n", i + 1, hints.size(), hints[i]);
+        fmt::print("\n{}\n", given < hints.size()
+                                 ? "the same again gives the next one"
+                                 : fmt::format("that is all: ./ladder solve {} shows the solution, and keeps your file",
+                                               chapter.number()));
         return 0;
     }
     throw std::invalid_argument(
@@ -114,6 +147,7 @@ int solve_chapter(const Chapter& chapter) {
 
 int reset_chapter(const Chapter& chapter) {
     replace_learners_file(chapter, starter_of(chapter));
+    fs::remove(given_hints(chapter));
     fmt::print("{} is the starter now\n", chapter.file());
     return 0;
 }

@@ -25,12 +25,12 @@ Chapter find_chapter(const std::string& name);
 void check_is_there(const Chapter& chapter);
 
 // Each returns the exit status of the program.
-int show_hint(const std::string& exercise);  // "1.2"
+int show_hint(const std::string& exercise);  // "1.2": those already given, and the next one
 int solve_chapter(const Chapter& chapter);   // the solution becomes the learner's file
 int reset_chapter(const Chapter& chapter);   // the starter becomes the learner's file
 
-/// The hint for an exercise of this chapter, "1.2"; "" if it has none.
-std::string hint_of(const Chapter& chapter, const std::string& exercise);
+/// The hints for an exercise of this chapter, "1.2", from a question to the shape of the lines.
+std::vector<std::string> hints_of(const Chapter& chapter, const std::string& exercise);
 
 /// The learner's file, about to be built. The build goes by times: if another text was built last, and this one has an
 /// older time, as what was put aside and is moved back has, it is given a new one. Throws as check_is_there().

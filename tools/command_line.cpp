@@ -129,6 +129,7 @@ CommandLine parse(int argc, char** argv) {
     auto* count = app.add_subcommand("count", "the counted work of every rung, for docs/results/counts.json");
     count->add_option("--json", line.json, "write the counts to this file");
     count->add_option("--check", line.check_json, "fail if this file is not what is counted now");
+    count->add_option("--sample", line.check_sample, "of --check: so many rows alone, drawn")->check(CLI::PositiveNumber);
     auto* docs = app.add_subcommand("docs", "make the tables in README and lessons anew from docs/results");
     docs->add_flag("--check", line.check, "change nothing; fail if a table or a starter is stale");
 

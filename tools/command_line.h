@@ -29,6 +29,7 @@ struct CommandLine {
     CheckOptions check_program;
     AttentionShape shape;           // of launch; profile and timeline have it too
     std::string json, check_json;   // of count
+    std::size_t check_sample = 0;
     bool check = false;             // of docs
 
     /// Where there is nothing to do: asked for help, or in words that nobody understands, and told so.

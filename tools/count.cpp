@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 #include <stdexcept>
 
 #ifdef FLASHLADDER_GPU
@@ -57,6 +58,56 @@ bool wanted(const Stage& stage, const CountedProblem& problem) {
            (!other_memory || stage.name().starts_with("02"));
 }
 
+/// What docs/results/counts.json has a row for, in its order.
+struct Row {
+    std::string section;
+    std::size_t index;  // in its section
+    const Stage* stage;
+    CountedProblem problem;
+};
+std::vector<Row> rows() {
+    std::vector<Row> all;
+    std::size_t of_variants = 0, of_rungs = 0;
+    for (const int head_dim : {64, 128})
+        for (const Stage& variant : variants()) {
+            const CountedProblem problem = in_dtype_of(variant, {square(1024, head_dim)});
+            if (!why_unsupported(variant.supports, problem.shape).empty()) continue;  // of one head_dim alone
+            all.push_back({"variants", of_variants++, &variant, problem});
+        }
+    for (const CountedProblem& in_f32 : problems())
+        for (const Stage& stage : stages())
+            if (const CountedProblem problem = in_dtype_of(stage, in_f32); wanted(stage, problem))
+                all.push_back({"rows", of_rungs++, &stage, problem});
+    return all;
+}
+
+/// Whether a result file has what is counted now: all of it, or as many rows as asked for, drawn.
+int check_rows(const CountOptions& options) {
+    const auto committed = nlohmann::json::parse(read_file(options.check), nullptr, false);
+    if (!committed.is_object() || !committed.contains("rows"))
+        throw std::runtime_error(fmt::format("{} is no result file of ladder count", options.check));
+    std::vector<Row> all = rows();
+    const auto stale = [&](const std::string& why) {
+        fmt::print("{} is stale, {}: ./ladder count --json {}\n", options.check, why, options.check);
+        return 1;
+    };
+    const auto of_section = [&](const std::string& section) {
+        return committed.value(section, nlohmann::json::array());
+    };
+    for (const std::string section : {"rows", "variants"})
+        if (of_section(section).size() != std::size_t(std::ranges::count(all, section, &Row::section)))
+            return stale(fmt::format("the number of its {}", section));
+    if (options.sample > 0 && options.sample < all.size()) {
+        std::ranges::shuffle(all, std::mt19937_64(std::random_device()()));
+        all.resize(options.sample);
+    }
+    for (const auto& [section, index, stage, problem] : all)
+        if (of_section(section).at(index) != row_of(*stage, problem, count(*stage, problem, 1)))
+            return stale(fmt::format("{} on {}", stage->name(), to_string(problem.shape)));
+    fmt::print("{} is what is counted now, by {} of its rows\n", options.check, all.size());
+    return 0;
+}
+
 std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& shape, const StageCounts& counts) {
     const Work total = counts.work.total();
     const auto global = total.all_global();
@@ -92,6 +143,7 @@ StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64
         ~WithSharedBytes() { emulator::settings().shared_bytes_per_block = before; }
     } restore;
     emulator::settings().shared_bytes_per_block = problem.shared_bytes;
+    emulator::reseed(seed);  // what is under way at a time depends on the order of things
     return count_stage(stage, make_inputs(problem.shape, Values::normal, seed), problem.lse);
 }
 
@@ -137,40 +189,20 @@ void print_counted_work(nlohmann::json& results) {
 }
 
 int count_rungs(const CountOptions& options) {
-    // Before the work, which takes minutes:
-    if (!options.json.empty()) check_can_be_written(options.json);
-    nlohmann::json committed;
-    if (!options.check.empty()) {
-        committed = nlohmann::json::parse(read_file(options.check), nullptr, false);
-        if (!committed.is_object() || !committed.contains("rows"))
-            throw std::runtime_error(fmt::format("{} is no result file of ladder count", options.check));
-    }
+    if (!options.check.empty()) return check_rows(options);
+    if (!options.json.empty()) check_can_be_written(options.json);  // before the work, which takes minutes
     nlohmann::json results = new_results();
     Table table = counts_table();
-    for (const int head_dim : {64, 128})
-        for (const Stage& variant : variants()) {
-            const CountedProblem problem = in_dtype_of(variant, {square(1024, head_dim)});
-            if (!why_unsupported(variant.supports, problem.shape).empty()) continue;  // of one head_dim alone
-            results["variants"].push_back(row_of(variant, problem, count(variant, problem, 1)));
-        }
-    for (const CountedProblem& in_f32 : problems())
-        for (const Stage& stage : stages()) {
-            const CountedProblem problem = in_dtype_of(stage, in_f32);
-            if (!wanted(stage, problem)) continue;
-            const StageCounts counts = count(stage, problem, 1);
-            results["rows"].push_back(row_of(stage, problem, counts));
-            const bool shown = in_f32.shape == square(1024, problem.shape.head_dim) &&
-                               problem.shared_bytes == emulator::settings().shared_bytes_per_block;
-            if (shown) table.add(counts_cells(stage, problem.shape, counts));
-        }
-    if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
-    if (!options.check.empty()) {
-        const bool fresh = committed.at("rows") == results.at("rows") &&
-                           committed.value("variants", nlohmann::json()) == results.value("variants", nlohmann::json());
-        fmt::print("{} {}\n", options.check,
-                   fresh ? "is what is counted now" : "is stale: ./ladder count --json " + options.check);
-        return fresh ? 0 : 1;
+    for (const Row& row : rows()) {
+        const StageCounts counts = count(*row.stage, row.problem, 1);
+        results[row.section].push_back(row_of(*row.stage, row.problem, counts));
+        const AttentionShape& shape = row.problem.shape;
+        const bool shown = row.section == "rows" &&
+                           shape == in_dtype_of(*row.stage, {square(1024, shape.head_dim)}).shape &&
+                           row.problem.shared_bytes == emulator::settings().shared_bytes_per_block;
+        if (shown) table.add(counts_cells(*row.stage, shape, counts));
     }
+    if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     fmt::print("Counted work of one head, N = 1024, not causal.\n\n{}", table.plain());
     return 0;
 }

@@ -17,6 +17,7 @@ namespace flashladder {
 struct CountOptions {
     std::string json;   // where to write the results; "" for nowhere
     std::string check;  // a result file; its counts must be what is counted now; "" for none
+    std::size_t sample = 0;  // of `check`, so many rows alone, drawn; 0 for all
 };
 
 /// Counts what every rung does on a few fixed problems. Returns the exit status: 1 if `check` is stale.

@@ -131,15 +131,29 @@ std::string replace_once(std::string_view text, std::string_view from, std::stri
     return fmt::format("{}{}{}", text.substr(0, at), to, text.substr(at + from.size()));
 }
 
-std::string hint(std::string_view hints, std::string_view id) {
-    std::string text;
+std::vector<std::string> hints_for(std::string_view hints, std::string_view id) {
+    std::vector<std::string> found;
     bool inside = false;
     for (const Line& line : split(hints)) {
-        if (line.text.starts_with("## ")) inside = line.text.substr(3, line.text.find(' ', 3) - 3) == id;
-        else if (inside) text += fmt::format("{}\n", line.text);
+        std::string_view text = line.text;
+        if (text.starts_with("## ")) {
+            inside = text.substr(3, text.find(' ', 3) - 3) == id;
+            continue;
+        }
+        if (!inside) continue;
+        const std::string number = fmt::format("{}. ", found.size() + 1);
+        if (text.starts_with(number)) {
+            found.emplace_back();
+            text.remove_prefix(number.size());
+        } else if (!found.empty() && text.starts_with("   ")) {
+            text.remove_prefix(3);  // an item's further lines
+        }
+        if (found.empty() && text.empty()) continue;
+        if (found.empty()) found.emplace_back();
+        found.back() += fmt::format("{}\n", text);
     }
-    const std::size_t begin = text.find_first_not_of('\n'), end = text.find_last_not_of('\n');
-    return begin == std::string::npos ? "" : text.substr(begin, end + 1 - begin);
+    for (std::string& text : found) text.erase(text.find_last_not_of('\n') + 1);
+    return found;
 }
 
 }  // namespace flashladder

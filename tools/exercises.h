@@ -32,7 +32,8 @@ std::string without_markers(std::string_view solution);
 /// `text` with `from` replaced by `to`. Throws std::runtime_error unless `from` occurs exactly once.
 std::string replace_once(std::string_view text, std::string_view from, std::string_view to);
 
-/// The hint of an exercise in a hints.md: what follows its heading ("## 5.1"), up to the next one; "" if it has none.
-std::string hint(std::string_view hints, std::string_view id);
+/// The hints for an exercise in a hints.md, from a question to the shape of the lines: the items "1. ...", "2. ..." below
+/// its heading ("## 5.1"), without their numbers. None if it has none; all in one if they are not numbered.
+std::vector<std::string> hints_for(std::string_view hints, std::string_view id);
 
 }  // namespace flashladder

@@ -3,11 +3,15 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace flashladder {
 
 /// Throws std::runtime_error, naming the file, if it cannot be read.
 std::string read_file(const std::string& path);
+
+/// The lines of a text, without their ends; views of it.
+std::vector<std::string_view> lines_of(std::string_view text);
 
 /// The line of a source file that "file:17" names, without its indentation and cut after 60 characters; "" if it cannot be
 /// read. The file is one of the project's, if its path does not say more.

@@ -204,7 +204,7 @@ public:
         if (!edited_outside_ && (suspects.empty() || (last_begun && suspects.front() == exercise)))
             return {exercise, lowest};
         if (edited_outside_)
-            if (const std::optional<Case> told = try_alone("", filter)) return {"", *told, true};
+            if (const std::optional<Case> told = try_alone("", filter, &failed)) return {"", *told, true};
         for (const std::string& id : suspects)
             if (const std::optional<Case> told = try_alone(id, filter)) return {id, *told};
         // Not every order of threads shows it.
@@ -214,16 +214,20 @@ public:
     }
 
 private:
-    /// What fails with this answer alone, if anything does: nothing if the kernel cannot be put together.
-    std::optional<Case> try_alone(const std::string& id, const std::string& filter) const {
+    /// What fails with this answer alone, if anything does: nothing if the kernel cannot be put together. With `of_theirs`,
+    /// nothing either if a test fails that is green with all of theirs: then what was changed outside belongs to an answer.
+    std::optional<Case> try_alone(const std::string& id, const std::string& filter,
+                                  const std::vector<Case>* of_theirs = nullptr) const {
         const std::string program = fmt::format("trial-{}", chapter_.number());
         const fs::path file = build_folder() / "trials" / (chapter_.number() + ".cu");
         const Trial trial = trial_of(text_, solution_, id);
         write_file(file.string(), trial.text);
         if (!try_to_build(program)) return {};
         std::optional<Case> told;
+        bool only_theirs = true;
         run_all(program, filter, options_, [&](const Outcome& outcome) {
             for (const Case& test : outcome.cases) {
+                only_theirs &= test.passed || !of_theirs || std::ranges::count(*of_theirs, test.name, &Case::name) > 0;
                 if (test.passed || (told && exercise_of(test.name) != id)) continue;
                 if (test.message.find(without_variants) != std::string::npos) continue;  // says nothing of the answer
                 if (told && exercise_of(told->name) == id) continue;
@@ -233,7 +237,7 @@ private:
                                                 chapter_.file());
             }
         });
-        return told;
+        return only_theirs ? told : std::nullopt;
     }
 
     Chapter chapter_;
@@ -268,14 +272,7 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
                  const TestOptions& options) {
     if (options.solution) return print_failure(failed.front(), chapter.solution()), "red";
 #ifdef FLASHLADDER_GPU
-    // A GPU gives numbers; the emulator knows who has raced with whom, and whose answer is guilty.
     print_failure(failed.front(), chapter.file());
-    fmt::print("\nThe same chapter on the emulator, which looks for races and for the guilty exercise:\n\n");
-    const std::string again =
-        fmt::format("{} test {} --backend cpu --seed {} --seeds {}", quoted(project_root() + "/ladder"),
-                    chapter.number(), options.seed, options.seeds);
-    if (run_command(again) == 0)
-        fmt::print("There it is right. So it is the order of things on this GPU: --seeds 20 draws others.\n");
     return "red";
 #else
     const Learner learner(chapter, options);
@@ -297,7 +294,8 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
     if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
     fmt::print("\n  your code {} {}:{}; a hint: ./ladder hint {}\n", guilty->open ? "goes to" : "is at", chapter.file(),
                guilty->first, guilty->id);
-    if (options.watched) fmt::print("  it begins: {}\n", first_line(hint_of(chapter, guilty->id)));
+    const std::vector<std::string> hints = hints_of(chapter, guilty->id);
+    if (options.watched && !hints.empty()) fmt::print("  it begins: {}\n", first_line(hints.front()));
     return "red at " + guilty->id;
 #endif
 }
@@ -343,12 +341,27 @@ Result run_and_print(const std::string& program, const std::string& filter, cons
     return {first->status, words};
 }
 
+#ifdef FLASHLADDER_GPU
+/// A GPU gives numbers, and may be lucky; the emulator knows who has raced with whom, what each access costs, and whose
+/// answer is guilty. Both have to be green.
+Result also_on_the_emulator(const Chapter& chapter, const TestOptions& options, const Result& here) {
+    fmt::print("\nThe same chapter on the emulator, which sees races, counts, and knows the guilty exercise:\n\n");
+    std::fflush(stdout);
+    const int status =
+        run_command(fmt::format("{} test {} --backend cpu --seed {} --seeds {}", quoted(project_root() + "/ladder"),
+                                chapter.number(), options.seed, options.seeds));
+    if (here.status != 0 && status == 0)
+        fmt::print("There it is right. So it is the order of things on this GPU: --seeds 20 draws others.\n");
+    return here.status != 0 || status == 0 ? here : Result{1, "red on the emulator"};
+}
+#endif
+
 /// Builds a program of the file; if that fails, says so.
 bool built(const std::string& program, const std::string& file, const TestOptions& options) {
     return options.watched ? build_or_first_error(program, file) : build_target(program, file);
 }
 
-Result test_file(const Chapter& chapter, const TestOptions& options) {
+Result test_here(const Chapter& chapter, const TestOptions& options) {
     const std::string file = options.solution ? chapter.solution() : chapter.file();
     const std::string whole = (options.solution ? "rung-" : "chapter-") + chapter.number();
     const std::string quick = options.solution ? whole : "exercises-" + chapter.number();
@@ -364,6 +377,15 @@ Result test_file(const Chapter& chapter, const TestOptions& options) {
     const Result rest = run_and_print(whole, all_but_exercises, chapter, options);
     if (rest.status == 0) fmt::print("\nall green\n");
     return rest;
+}
+
+Result test_file(const Chapter& chapter, const TestOptions& options) {
+    const Result here = test_here(chapter, options);
+#ifdef FLASHLADDER_GPU
+    if (!options.solution && (here.words == "green" || here.words == "red"))
+        return also_on_the_emulator(chapter, options, here);
+#endif
+    return here;
 }
 
 }  // namespace
