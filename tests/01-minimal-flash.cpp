@@ -14,7 +14,7 @@ void check_exercise(const Inputs& inputs, Judge judge, const std::string& what) 
     CHECK_MESSAGE(result.passed, what, "; ", result.describe(inputs.shape));
 }
 
-TEST_CASE("EXERCISE 1.1: the maximum and the sum of one block") {
+TEST_CASE("EXERCISE 1.1: P of one block") {
     // One block of keys: nothing to merge.
     for (const int n_k : {27, drawn_length(32, 2, 32, 0)}) {
         const AttentionShape shape = shape_of(1, 33, n_k, 64);
@@ -28,15 +28,16 @@ TEST_CASE("EXERCISE 1.1: the maximum and the sum of one block") {
 }
 
 TEST_CASE("EXERCISE 1.2: merging a block with those before it") {
-    // V is 0 in all blocks but the last, so that there is no O to rescale; l still counts every key.
+    // First l alone: V is 0 in all blocks but the last, so that there is no O to rescale, and l still counts every key.
     check_exercise(make_inputs(shape_of(1, 33, 96, 64), Values::zero_values_first, test_seed()), Judge::both_rules,
                    "three blocks of keys, V is 0 for the first two");
-}
-
-TEST_CASE("EXERCISE 1.3: rescaling O") {
-    const int n_k = drawn_length(32, 64, 130, 0);
-    check_exercise(make_inputs(shape_of(1, 33, n_k, 64), Values::normal, test_seed()), Judge::both_rules,
-                   "several blocks of keys");
+    check_exercise(make_inputs(shape_of(1, 33, drawn_length(32, 64, 130, 0), 64), Values::normal, test_seed()),
+                   Judge::both_rules, "several blocks of keys");
+    const AttentionShape shape = shape_of(1, 40, 96, 64);
+    for (const bool grow : {true, false})
+        check_exercise(inputs_with_scores(shape, [=](int key) { return (grow ? 100 : -100) * (key / 32); }, test_seed()),
+                       Judge::worst_row_only,
+                       grow ? "scores grow by 100 from block to block" : "scores fall by 100 from block to block");
 }
 
 TEST_CASE("needs memory in proportion to N, not to N^2") {

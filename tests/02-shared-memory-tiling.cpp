@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "rung_suite.h"
@@ -17,25 +18,62 @@ namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
 
-TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
-    // Q is 0, and so is every score, whatever 2.2 makes of K: O is the mean of V.
+/// Two blocks of queries and of keys, in any number, with both head dimensions.
+void check_results() {
     for (const int head_dim : {64, 128}) {
-        Inputs in = make_inputs(shape_of(2, 33, drawn_length(64, 260, 330, 0), head_dim), Values::normal, test_seed());
-        std::ranges::fill(in.Q, 0.0f);
-        const Comparison result = check(stage_under_test(), in);
-        // One error of l moves a whole row, so the worst row is judged where rows are not that alike.
-        CHECK_MESSAGE((result.error <= result.allowed_error), "Q is 0, so O is the mean of V; ",
-                      result.describe(in.shape));
-    }
-}
-
-TEST_CASE("EXERCISE 2.2: a piece of S in registers") {
-    for (const int head_dim : {64, 128}) {
-        const int n_q = drawn_length(64, 33, 70, 0), n_k = drawn_length(head_dim == 64 ? 256 : 128, 120, 330, 1);
+        const int B_c = head_dim == 64 ? 256 : 128;
+        const int n_q = drawn_length(64, 65, 128, 0), n_k = drawn_length(B_c, B_c + 1, B_c + 100, 1);
         const Inputs in = make_inputs(shape_of(1, n_q, n_k, head_dim), Values::normal, test_seed());
         const Comparison result = check(stage_under_test(), in);
         CHECK_MESSAGE(result.passed, result.describe(in.shape));
     }
+}
+
+#ifndef FLASHLADDER_GPU
+emulator::Work work_of_tiles(int head_dim) {
+    return count_stage(stage_under_test(), make_inputs(shape_of(1, 128, 512, head_dim), Values::normal, 1)).work.total();
+}
+#endif
+
+TEST_CASE("EXERCISE 2.1: loads of 16 bytes") {
+    check_results();
+#ifndef FLASHLADDER_GPU
+    using emulator::Access;
+    for (const char* tensor : {"Q", "K", "V"}) {
+        const auto counted = count_stage(stage_under_test(), make_inputs(shape_of(1, 128, 512, 64), Values::normal, 1));
+        const emulator::GlobalWork read = counted.tensors.at(tensor).read;
+        check_count(fmt::format("{}: bytes that a warp asks for at a time", tensor),
+                    read.requested_bytes / std::max<std::uint64_t>(read.accesses, 1), 512);
+        check_count(fmt::format("{}: bytes of the sectors that this takes", tensor), read.sectors * 32,
+                    read.requested_bytes);
+    }
+#endif
+}
+
+TEST_CASE("EXERCISE 2.2: threads that own a piece of a tile") {
+    check_results();
+    const AttentionShape shape = shape_of(1, 70, 600, 64);
+    for (const bool grow : {true, false}) {
+        const Comparison result =
+            check(stage_under_test(),
+                  inputs_with_scores(shape, [=](int key) { return (grow ? 100 : -100) * (key / 128); }, test_seed()),
+                  Judge::worst_row_only);
+        CHECK_MESSAGE(result.passed, (grow ? "scores grow" : "scores fall"), " by 100 every 128 keys; ",
+                      result.describe(shape));
+    }
+#ifndef FLASHLADDER_GPU
+    for (const std::uint64_t d : {64, 128}) {
+        const emulator::Work work = work_of_tiles(static_cast<int>(d));
+        const emulator::SharedWork shared = work.all_shared();
+        const std::uint64_t multiply_adds = 2 * 128 * 512 * d / 32;  // of a warp: S and P V
+        check_count(fmt::format("d {}: wavefronts of shared memory for each 100 multiply-adds of a warp", d),
+                    100 * shared.wavefronts / multiply_adds, 0, 45);
+        check_count(fmt::format("d {}: conflicts in each 100 wavefronts", d), 100 * shared.conflicts / shared.wavefronts,
+                    0, 4);
+        check_barriers(fmt::format("d {}: barriers of a block for each pair of blocks", d),
+                       work.barriers / (2 * (512 / (d == 64 ? 256 : 128))), 0, 2);
+    }
+#endif
 }
 
 #ifndef FLASHLADDER_GPU

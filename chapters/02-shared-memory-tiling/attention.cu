@@ -24,16 +24,13 @@ constexpr int shared_bytes(int B_c, int d) { return 4 * (B_r * d + B_c * (d + pa
 /// Rows of d floats into a tile, neighbouring threads 16 bytes apart; rows past the end become 0.
 template <int d, int stride>
 __device__ void load_tile(float* tile, const float* tensor, int first_row, int tile_rows, int N) {
-    constexpr int chunks = d / 4;  // of 16 bytes
-    for (int e = threadIdx.x; e < tile_rows * chunks; e += threads) {
-        const int r = e / chunks, x = e % chunks * 4;
-        float4 values{0, 0, 0, 0};
-        // EXERCISE 2.1 Load 16 bytes at once: row first_row + r of the tensor, if it has that many, floats x to x + 3.
-        // TODO: your code, instead of this.
-        if (first_row + r < N) values.x = tensor[std::size_t(first_row + r) * d + x];
-        // END 2.1
-        reinterpret_cast<float4&>(tile[r * stride + x]) = values;
+    // EXERCISE 2.1 Let each load and each store move 16 bytes, and those of a warp be neighbours. The starter moves floats.
+    // TODO: your code, instead of this.
+    for (int e = threadIdx.x; e < tile_rows * d; e += threads) {
+        const bool there = first_row + e / d < N;
+        tile[e / d * stride + e % d] = there ? tensor[std::size_t(first_row) * d + e] : 0;
     }
+    // END 2.1
 }
 
 __device__ float dot(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
@@ -51,12 +48,10 @@ __device__ float row_max(float x) {
     return x;
 }
 
-/// One block owns one (batch, head), as in rung 01. Thread (tx, ty) owns rows 4 ty to 4 ty + 3 of every tile; of S the columns
-/// tx, tx + 16, ..., of O the columns 4 tx to 4 tx + 3 and every 64th further.
+/// One block owns one (batch, head), as in rung 01. Of every tile, `threads_x` neighbouring threads own `rows` rows.
 template <int d, int B_c>
 __global__ void __launch_bounds__(threads, 1) tiled_flash(const float* Q, const float* K, const float* V, float* O, float* l,
                                                           float* m, int N_q, int N_k, float scale) {
-    constexpr int columns = B_c / threads_x, chunks = d / (4 * threads_x);  // of S and O that a thread owns
     float* Q_i = dynamic_shared<float>();  // (B_r, d)
     float* K_j = Q_i + B_r * d;            // (B_c, d + pad)
     float* V_j = K_j + B_c * (d + pad);    // (B_c, d)
@@ -66,7 +61,6 @@ __global__ void __launch_bounds__(threads, 1) tiled_flash(const float* Q, const 
     const std::size_t head = blockIdx.x;
     Q += head * N_q * d, O += head * N_q * d, l += head * N_q, m += head * N_q;
     K += head * N_k * d, V += head * N_k * d;
-    const int tx = threadIdx.x % threads_x, row = threadIdx.x / threads_x * rows;
 
     for (int j = 0; j < N_k; j += B_c) {  // from here on, j and i are first rows, not numbers of blocks
         load_tile<d, d + pad>(K_j, K, j, B_c, N_k);
@@ -80,69 +74,31 @@ __global__ void __launch_bounds__(threads, 1) tiled_flash(const float* Q, const 
             }
             __syncthreads();  // all tiles are there
 
-            // S = Q_i K_j^T: 4 + columns reads of 16 bytes for 4 * 4 * columns products.
-            float S[rows][columns] = {};
-            for (int x = 0; x < d; x += 4) {
-                float4 q[rows];
-                for (int r = 0; r < rows; ++r) q[r] = reinterpret_cast<const float4&>(Q_i[(row + r) * d + x]);
-                // EXERCISE 2.2 Add the products of q[r] with this thread's rows of K_j (its columns of S) to S[r][c].
-                // TODO: your code, instead of this.
-                for (int r = 0; r < rows; ++r) S[r][0] += q[r].x;
-                // END 2.2
-            }
-
-            // P relative to the new maximum; what this thread's rows held so far is rescaled to it.
-            float rescale[rows], l_new[rows];
-#pragma unroll
-            for (int r = 0; r < rows; ++r) {
+            // EXERCISE 2.2 Build: lines 9 to 13, for 256 threads. O, l and m in device memory say what is known of the keys
+            // before j, and l_i and m_i have it; make O, l and m say it of this block's keys too. Keys from N_k on do not
+            // exist, and their rows in the tiles are 0. What a thread has read from shared memory serves several products,
+            // and hardly any access is a conflict. The starter is right, and slow: rung 01's, where a thread owns a row.
+            // TODO: your code, instead of this.
+            const int r = threadIdx.x, keys = min(B_c, N_k - j);
+            if (r < B_r && i + r < N_q) {
                 float m_ij = -INFINITY, l_ij = 0;
-#pragma unroll
-                for (int c = 0; c < columns; ++c) {
-                    S[r][c] = j + tx + c * threads_x < N_k ? scale * S[r][c] : -INFINITY;
-                    m_ij = fmaxf(m_ij, S[r][c]);
+                for (int c = 0; c < keys; ++c) {
+                    float s = 0;
+                    for (int x = 0; x < d; ++x) s += Q_i[r * d + x] * K_j[c * (d + pad) + x];
+                    m_ij = fmaxf(m_ij, P[r * B_c + c] = scale * s);
                 }
-                const float m_old = m_i[row + r], m_new = fmaxf(m_old, row_max(m_ij));
-#pragma unroll
-                for (int c = 0; c < columns; ++c) {
-                    const float p = expf(S[r][c] - m_new);
-                    P[(row + r) * B_c + tx + c * threads_x] = p;
-                    l_ij += p;
+                for (int c = 0; c < keys; ++c) l_ij += P[r * B_c + c] = expf(P[r * B_c + c] - m_ij);
+                const float m_new = fmaxf(m_i[r], m_ij), now = expf(m_ij - m_new);
+                const float before = expf(m_i[r] - m_new) * l_i[r];
+                for (int x = 0; x < d; ++x) {
+                    float& o = O[std::size_t(i + r) * d + x];
+                    float sum = j > 0 ? before * o : 0;
+                    for (int c = 0; c < keys; ++c) sum += now * P[r * B_c + c] * V_j[c * d + x];
+                    o = sum / (before + now * l_ij);
                 }
-                rescale[r] = expf(m_old - m_new) * l_i[row + r];
-                l_new[r] = rescale[r] + row_sum(l_ij);
-                if (tx == 0 && i + row + r < N_q) l[i + row + r] = l_new[r], m[i + row + r] = m_new;
+                l[i + r] = before + now * l_ij, m[i + r] = m_new;
             }
-            __syncwarp();  // the rows of P that a thread reads below were written by its own half warp
-
-            // P V_j: rows + 4 * chunks reads of 16 bytes for 4 * 4 * 4 * chunks products.
-            float4 PV[rows][chunks] = {};
-            for (int c = 0; c < B_c; c += 4) {
-                float4 p[rows];
-                for (int r = 0; r < rows; ++r) p[r] = reinterpret_cast<const float4&>(P[(row + r) * B_c + c]);
-                for (int x = 0; x < chunks; ++x) {
-                    const float* V_column = V_j + c * d + 4 * (tx + x * threads_x);
-                    float4 v[4];
-                    for (int k = 0; k < 4; ++k) v[k] = reinterpret_cast<const float4&>(V_column[k * d]);
-#pragma unroll
-                    for (int r = 0; r < rows; ++r) {
-                        multiply_add(PV[r][x], p[r].x, v[0]);
-                        multiply_add(PV[r][x], p[r].y, v[1]);
-                        multiply_add(PV[r][x], p[r].z, v[2]);
-                        multiply_add(PV[r][x], p[r].w, v[3]);
-                    }
-                }
-            }
-#pragma unroll
-            for (int r = 0; r < rows; ++r) {
-                if (i + row + r >= N_q) continue;
-                for (int x = 0; x < chunks; ++x) {
-                    float4& O_global = reinterpret_cast<float4&>(O[std::size_t(i + row + r) * d + 4 * (tx + x * threads_x)]);
-                    if (j > 0) multiply_add(PV[r][x], rescale[r], O_global);
-                    float4 result{0, 0, 0, 0};
-                    multiply_add(result, 1 / l_new[r], PV[r][x]);
-                    O_global = result;
-                }
-            }
+            // END 2.2
             __syncthreads();  // Q_i, l_i and m_i are about to be overwritten, and after the last i so are K_j and V_j
         }
     }

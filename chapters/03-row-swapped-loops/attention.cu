@@ -99,33 +99,17 @@ __global__ void __launch_bounds__(threads) swapped_flash(const float* Q, const f
             }
         }
 
-        // Only the blocks at the end of the keys and on the diagonal hide something.
-        const bool hides = j + B_c > N_k || (causal && j + B_c - 1 > i + diagonal);
-#pragma unroll
-        for (int r = 0; r < rows; ++r) {
-            const int seen = causal ? min(N_k, i + row + r + diagonal + 1) : N_k;  // keys that this query sees
-            float m_new = m[r], l_ij = 0;
-#pragma unroll
-            for (int c = 0; c < columns; ++c) {
-                S[r][c] = hides && j + tx + c * threads_x >= seen ? -INFINITY : scale * S[r][c];
-                m_new = fmaxf(m_new, S[r][c]);
+        // EXERCISE 3.3 Build: this block of keys enters the rows that are in registers. Scale and mask S; write P, relative
+        // to the largest score so far, where P V_j below reads it; bring m, l and O_reg to that maximum. l[r] is the sum over
+        // this thread's columns alone, and nothing is divided. Rows that have seen no key yet stay as they are. The starter
+        // takes 0 for every maximum, and has no mask.
+        // TODO: your code, instead of this.
+        for (int c = 0; c < columns; ++c)
+            for (int r = 0; r < rows; ++r) {
+                m[r] = 0;
+                l[r] += P[(row + r) * B_c + c * threads_x + tx] = expf(S[r][c] * scale);
             }
-            m_new = row_max(m_new);
-            const float reference = m_new == -INFINITY ? 0 : m_new;  // a query that has seen no key yet: P = exp(-inf) = 0
-#pragma unroll
-            for (int c = 0; c < columns; ++c) {
-                const float p = expf(S[r][c] - reference);
-                P[(row + r) * B_c + tx + c * threads_x] = p;
-                l_ij += p;
-            }
-            // EXERCISE 3.2 Rescale what the row holds, l[r] and O_reg[r][x], from m[r] to m_new. Do not divide by anything.
-            // TODO: your code, instead of this.
-            const float rescale = 1;
-            // END 3.2
-            l[r] = rescale * l[r] + l_ij;  // of this thread's columns; the 16 of the row add up at the end
-            for (int x = 0; x < chunks; ++x) scale_by(O_reg[r][x], rescale);
-            m[r] = m_new;
-        }
+        // END 3.3
         __syncwarp();  // the rows of P that a thread reads below were written by its own half warp
 
         for (int c = 0; c < B_c; c += 4) {  // O += P V_j
@@ -151,10 +135,10 @@ __global__ void __launch_bounds__(threads) swapped_flash(const float* Q, const f
     for (int r = 0; r < rows; ++r) {
         const float l_row = row_sum(l[r]);
         if (i + row + r >= N_q) continue;
-        // EXERCISE 3.3 The one division: O = O_reg / l_row, but 0 for a query that saw no key. LSE = m + log(l_row).
+        // EXERCISE 3.2 The one division: O = O_reg / l_row, but 0 for a query that saw no key. LSE = m + log(l_row).
         // TODO: your code, instead of this.
         const float inverse = 1, row_lse = m[r];
-        // END 3.3
+        // END 3.2
         float4* O_row = reinterpret_cast<float4*>(O + std::size_t(i + row + r) * d);
         for (int x = 0; x < chunks; ++x) {
             scale_by(O_reg[r][x], inverse);

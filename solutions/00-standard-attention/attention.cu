@@ -14,12 +14,43 @@ constexpr int tile = 16;       // threads and elements a side of every tile
 constexpr int warp = 32;
 constexpr int rows_a_block = 4;  // of the softmax: one warp a row
 
+/// Sum of one value of each lane, or their maximum; every lane gets it.
+// EXERCISE 0.1 Add up x over the 32 lanes of the warp with __shfl_xor_sync, and find the largest: every lane returns it.
+// STARTER __device__ float warp_sum(float x) { return x; }
+// STARTER __device__ float warp_max(float x) { return x; }
+__device__ float warp_sum(float x) {  // five exchanges with ever nearer neighbours
+    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+    return x;
+}
+__device__ float warp_max(float x) {
+    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
+    return x;
+}
+// END 0.1
+
+/// Each row of S becomes its softmax, in place. One warp a row.
+__global__ void softmax(float* S, std::size_t rows, int N_k) {
+    const std::size_t row = std::size_t(blockIdx.x) * rows_a_block + threadIdx.y;
+    if (row >= rows) return;  // the whole warp; there is no barrier below
+    S += row * N_k;
+    const int lane = threadIdx.x;
+
+    // EXERCISE 0.2 Find the largest score m of the row: exp(S - m) cannot overflow, exp(S) can.
+    // STARTER const float m = 0;
+    float m = -INFINITY;
+    for (int j = lane; j < N_k; j += warp) m = fmaxf(m, S[j]);
+    m = warp_max(m);
+    // END 0.2
+    float l = 0;
+    for (int j = lane; j < N_k; j += warp) l += S[j] = expf(S[j] - m);
+    l = warp_sum(l);
+    for (int j = lane; j < N_k; j += warp) S[j] /= l;
+}
+
 /// C = alpha A B^T (B_is_transposed) or alpha A B, for every head: A is (M, K), B is (N, K) or (K, N), C is (M, N).
-/// A thread owns one element of C; a block loads each element of its tiles once for all its threads.
+/// A thread owns one element of C, a block a tile of it.
 template <bool B_is_transposed>
 __global__ void multiply(const float* A, const float* B, float* C, int M, int N, int K, float alpha) {
-    __shared__ float A_smem[tile][tile];      // (row of C, k)
-    __shared__ float B_smem[tile][tile + 1];  // (k, column of C); one column more, so that columns start in different banks
     const std::size_t head = blockIdx.z;
     A += head * M * K;
     B += head * N * K;
@@ -28,6 +59,17 @@ __global__ void multiply(const float* A, const float* B, float* C, int M, int N,
     const int row = blockIdx.x * tile + ty, column = blockIdx.y * tile + tx;
 
     float sum = 0;
+    // EXERCISE 0.3 Build: this thread's element of the product, by way of shared memory. In steps of `tile` along K, the block
+    // copies a tile of A and one of B there, each thread one element of both, and each thread adds to its sum from there.
+    // Any M, N, K; no races; neighbouring threads load neighbouring addresses; few bank conflicts. The starter is right,
+    // but asks device memory for everything that it multiplies.
+    // STARTER if (row < M && column < N)
+    // STARTER     for (int k = 0; k < K; ++k) {
+    // STARTER         const std::size_t b = B_is_transposed ? std::size_t(column) * K + k : std::size_t(k) * N + column;
+    // STARTER         sum += A[std::size_t(row) * K + k] * B[b];
+    // STARTER     }
+    __shared__ float A_smem[tile][tile];      // (row of C, k)
+    __shared__ float B_smem[tile][tile + 1];  // (k, column of C); one column more, so that columns start in different banks
     for (int k0 = 0; k0 < K; k0 += tile) {
         // Neighbouring threads (tx) read neighbouring addresses. Outside the matrices a tile holds zeros: they add nothing.
         A_smem[ty][tx] = row < M && k0 + tx < K ? A[std::size_t(row) * K + k0 + tx] : 0;
@@ -38,45 +80,11 @@ __global__ void multiply(const float* A, const float* B, float* C, int M, int N,
             B_smem[ty][tx] = k0 + ty < K && column < N ? B[std::size_t(k0 + ty) * N + column] : 0;
         }
         __syncthreads();  // every thread reads what all have loaded
-        // EXERCISE 0.1 Add the product of this row of A_smem and this column of B_smem to sum.
-        // STARTER sum += A_smem[ty][0] * B_smem[0][tx];
         for (int k = 0; k < tile; ++k) sum += A_smem[ty][k] * B_smem[k][tx];
-        // END 0.1
         __syncthreads();  // the tiles are about to be overwritten
     }
-    if (row < M && column < N) C[std::size_t(row) * N + column] = alpha * sum;
-}
-
-/// Sum of one value of each lane, or their maximum; every lane gets it. Five exchanges with ever nearer neighbours.
-__device__ float warp_sum(float x) {
-    // EXERCISE 0.2 Add up x over the 32 lanes of the warp with __shfl_xor_sync.
-    // STARTER
-    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
-    // END 0.2
-    return x;
-}
-__device__ float warp_max(float x) {
-    for (int lanes = warp / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
-    return x;
-}
-
-/// Each row of S becomes its softmax, in place. One warp a row.
-__global__ void softmax(float* S, std::size_t rows, int N_k) {
-    const std::size_t row = std::size_t(blockIdx.x) * rows_a_block + threadIdx.y;
-    if (row >= rows) return;  // the whole warp; there is no barrier below
-    S += row * N_k;
-    const int lane = threadIdx.x;
-
-    // EXERCISE 0.3 Find the largest score m of the row: exp(S - m) cannot overflow, exp(S) can.
-    // STARTER const float m = 0;
-    float m = -INFINITY;
-    for (int j = lane; j < N_k; j += warp) m = fmaxf(m, S[j]);
-    m = warp_max(m);
     // END 0.3
-    float l = 0;
-    for (int j = lane; j < N_k; j += warp) l += S[j] = expf(S[j] - m);
-    l = warp_sum(l);
-    for (int j = lane; j < N_k; j += warp) S[j] /= l;
+    if (row < M && column < N) C[std::size_t(row) * N + column] = alpha * sum;
 }
 
 constexpr int max_grid_yz = 65535;

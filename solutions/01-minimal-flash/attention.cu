@@ -50,39 +50,39 @@ __global__ void minimal_flash(const float* Q, const float* K, const float* V, fl
             const int row = i * B_r + r;
             if (row >= N_q) break;            // this thread has no row in the last block; no barrier is left in this loop
             copy_row(Q_i, Q, i * B_r, N_q, d);  // line 8; this thread alone reads row r
-            float* O_row = O + std::size_t(row) * d;
-            const float m_old = m[row], l_old = l[row];
-
-            float m_ij = -INFINITY, l_ij = 0;   // lines 9, 10: this row of S, its maximum; P and its sum
+            // EXERCISE 1.1 Lines 9 and 10: row r of S for the `keys` keys of this block, and its largest score, m_ij. In the
+            // place of S then P = exp(S - m_ij), with its sum, l_ij. The starter finds all keys equally good.
+            // STARTER const float m_ij = 0, l_ij = keys;
+            // STARTER for (int c = 0; c < keys; ++c) S[r * B_c + c] = 1;
+            float m_ij = -INFINITY, l_ij = 0;
             for (int c = 0; c < keys; ++c) {
                 float dot = 0;
                 for (int x = 0; x < d; ++x) dot += Q_i[r * d + x] * K_j[c * d + x];
                 S[r * B_c + c] = scale * dot;
+                m_ij = fmaxf(m_ij, S[r * B_c + c]);
             }
-            // EXERCISE 1.1 Find the largest score m_ij of the row, replace S by P = exp(S - m_ij), add P up to l_ij.
-            // STARTER m_ij = 0;
-            // STARTER for (int c = 0; c < keys; ++c) l_ij += S[r * B_c + c] = expf(S[r * B_c + c]);
-            for (int c = 0; c < keys; ++c) m_ij = fmaxf(m_ij, S[r * B_c + c]);
             for (int c = 0; c < keys; ++c) l_ij += S[r * B_c + c] = expf(S[r * B_c + c] - m_ij);
             // END 1.1
 
-            // EXERCISE 1.2 Line 11: merge m_ij and l_ij with the m_old and l_old of the blocks before. P was taken relative
-            // to m_ij, l_old relative to m_old: bring both to m_new before you add.
-            // STARTER const float m_new = m_ij;
-            // STARTER const float l_new = l_ij;
-            const float m_new = fmaxf(m_old, m_ij);
+            // EXERCISE 1.2 Build: lines 11 to 13. m[row], l[row] and row `row` of O say what is known of the blocks of keys
+            // before this one, in the first block what line 2 said; make them say it of this one too. The starter forgets.
+            // STARTER float* O_row = O + std::size_t(row) * d;
+            // STARTER for (int x = 0; x < d; ++x) {
+            // STARTER     O_row[x] = 0;
+            // STARTER     for (int c = 0; c < keys; ++c) O_row[x] += S[r * B_c + c] / l_ij * V_j[c * d + x];
+            // STARTER }
+            // STARTER m[row] = m_ij, l[row] = l_ij;
+            float* O_row = O + std::size_t(row) * d;
+            const float m_old = m[row], l_old = l[row];
+            const float m_new = fmaxf(m_old, m_ij);  // line 11: P is relative to m_ij, l_old to m_old
             const float l_new = expf(m_old - m_new) * l_old + expf(m_ij - m_new) * l_ij;
-            // END 1.2
-
-            for (int x = 0; x < d; ++x) {       // line 12: rescale O, add P V
+            for (int x = 0; x < d; ++x) {            // line 12: O was divided by l_old
                 float PV = 0;
                 for (int c = 0; c < keys; ++c) PV += S[r * B_c + c] * V_j[c * d + x];
-                // EXERCISE 1.3 O_row[x] was divided by l_old and is relative to m_old. Undo both, add P V, divide by l_new.
-                // STARTER O_row[x] = expf(m_ij - m_new) * PV / l_new;
                 O_row[x] = (l_old * expf(m_old - m_new) * O_row[x] + expf(m_ij - m_new) * PV) / l_new;
-                // END 1.3
             }
-            l[row] = l_new, m[row] = m_new;     // line 13
+            l[row] = l_new, m[row] = m_new;          // line 13
+            // END 1.2
         }
         __syncthreads();                      // K_j and V_j are about to be overwritten
     }
