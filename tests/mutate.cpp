@@ -1,6 +1,6 @@
-// Small mistakes in every solution (mutations.h): each is red, or mutations.json says why it changes nothing.
-//   rung, line, what   of the mistake; `line` is the solution's, without spaces at its ends
-//   why                it is none, or one that no test can see
+// Small mistakes in every solution (mutations.h): each is red, or mutations/NN.json says why it changes nothing.
+//   line, what   of the mistake; `line` is the solution's, without spaces at its ends
+//   why          it is none, or one that no test can see
 // LADDER_MUTATIONS=12 takes so many, drawn by the seed; all: each. LADDER_MUTATIONS_RUNG=05,06: of these rungs alone.
 // LADDER_MUTATIONS_JSON=FILE gets what became of each.
 #include <doctest/doctest.h>
@@ -190,11 +190,12 @@ TEST_CASE("no small mistake in a kernel is green") {
     }
     std::ranges::stable_sort(drawn, {}, [](const Drawn& d) { return std::pair(d.rung, d.mutation.at); });
 
-    const Json judged = Json::parse(read_file(MUTATIONS));
+    std::map<std::string, Json> judged;
+    for (const auto& [name, text] : solutions)
+        judged[name] = Json::parse(read_file(fmt::format("{}/{}.json", MUTATIONS, name)));
     const auto reason = [&](const Drawn& d) -> std::string {
-        for (const Json& known : judged)
-            if (d.rung.starts_with(known.at("rung").get<std::string>()) && known.at("what") == d.mutation.what &&
-                known.at("line") == line_of(solutions[d.rung], d.mutation.line))
+        for (const Json& known : judged.at(d.rung))
+            if (known.at("what") == d.mutation.what && known.at("line") == line_of(solutions[d.rung], d.mutation.line))
                 return known.at("why");
         return "";
     };
