@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -33,6 +34,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t of_each_rung = 80;  // some do not compile; 60 that do is what we want
+constexpr double soon = 0.5;              // seconds of a test case
 
 /// A shell command in the build folder: its exit status, and what it has printed.
 struct Done {
@@ -84,9 +86,18 @@ std::string commands_for(const Recipe& recipe, const std::string& name) {
 
 struct Rung {
     std::string name;
-    Recipe quick, whole;    // without variants, and not optimised; and with all
-    std::string not_quick;  // the cases that need variants, as doctest's option
+    Recipe quick, whole;  // without variants, and not optimised; and with all
+    // Test cases of the quick program, as doctest takes them: those that take so little time that they come first, since
+    // most mistakes are seen by them; and those that need variants.
+    std::string soon_done, need_variants;
 };
+
+/// Names in a list of doctest's, in a shell's quotes.
+void add_to_list(std::string& list, std::string name) {
+    for (char& c : name)
+        if (c == ',' || c == '\'' || c == '\\') c = '?';
+    list += (list.empty() ? "" : ",") + name;
+}
 
 /// The name of the first case that has failed, and the check's words.
 std::pair<std::string, std::string> first_failure(const std::string& output) {
@@ -117,21 +128,25 @@ void build_parts(const std::map<std::string, std::string>& solutions) {
 
 Rung prepared(const std::string& name) {
     const std::string number = name.substr(0, 2), target = "trial-" + number, whole = "chapter-" + number;
-    Rung rung{name, {}, {}, {}};
+    Rung rung{name, {}, {}, {}, {}};
     rung.quick = recipe_of(target, fmt::format("{}/trials/{}.cu", BUILD, number));
     rung.whole = recipe_of(whole, fmt::format("{}/chapters/{}/attention.cu", SOURCE, name));
 
-    const Done run = shell(fmt::format("bin/{} --seed={} --duration=false", target, test_seed()));
-    std::string failed;
+    const Done run = shell(fmt::format("bin/{} --seed={} --duration=true", target, test_seed()));
     std::istringstream lines(run.output);
+    std::vector<std::pair<double, std::string>> cases;
+    std::set<std::string> need_variants;
     std::string current;
     for (std::string line; std::getline(lines, line);) {
         if (line.starts_with("TEST CASE:")) current = line.substr(line.find_first_not_of(' ', 10));
-        if (line.find("compiled without variants") == std::string::npos || failed.find(current) != std::string::npos)
-            continue;
-        failed += (failed.empty() ? "" : ",") + replaced(current, ",", "\\,");
+        if (line.find("compiled without variants") != std::string::npos) need_variants.insert(current);
+        if (const std::size_t at = line.find(" s: "); at != std::string::npos && std::isdigit(line.front()))
+            cases.emplace_back(std::stod(line), line.substr(at + 4));
     }
-    if (!failed.empty()) rung.not_quick = fmt::format("'--test-case-exclude={}'", failed);
+    REQUIRE_MESSAGE(!cases.empty(), run.output);
+    for (const std::string& name : need_variants) add_to_list(rung.need_variants, name);
+    for (const auto& [seconds, name] : cases)
+        if (seconds < soon && !need_variants.contains(name)) add_to_list(rung.soon_done, name);
     return rung;
 }
 
@@ -143,17 +158,28 @@ struct Fate {
 Fate fate_of(const Rung& rung, const std::string& name, const std::string& text) {
     write_file(fmt::format("{}/mutations/{}.cu", BUILD, name), text);
     const std::uint64_t seed = test_seed();
+    const auto remove_files = [&] {
+        for (const char* file : {"", ".o", ".o.d"}) fs::remove(fmt::format("{}/mutations/{}{}", BUILD, name, file));
+    };
+    const auto red_by = [&](int seeds, const std::string& filter) -> std::optional<Fate> {
+        const Done run = shell(fmt::format("timeout 300 mutations/{} --abort-after=1 --seed={} --seeds={} {}", name, seed,
+                                           seeds, filter));
+        if (run.status == 0) return {};
+        const auto [by, message] = first_failure(run.output);
+        if (run.status == 124) return Fate{"endless", by, ""};
+        if (run.status > 128) return Fate{fmt::format("killed by signal {}", run.status - 128), by, message};
+        return Fate{"red", by, message};
+    };
     for (const bool quick : {true, false}) {
         const Done built = shell(commands_for(quick ? rung.quick : rung.whole, name));
         if (built.status != 0) return {"does not compile", "", built.output.substr(0, 300)};
-        const Done run = shell(fmt::format("timeout 300 mutations/{} --abort-after=1 --seed={} --seeds={} {}", name,
-                                           seed, quick ? 1 : 2, quick ? rung.not_quick : ""));
-        for (const char* file : {"", ".o", ".o.d"}) fs::remove(fmt::format("{}/mutations/{}{}", BUILD, name, file));
-        if (run.status == 0) continue;
-        const auto [by, message] = first_failure(run.output);
-        if (run.status == 124) return {"endless", by, ""};
-        if (run.status > 128) return {fmt::format("killed by signal {}", run.status - 128), by, message};
-        return {"red", by, message};
+        std::optional<Fate> fate;
+        if (quick && !rung.soon_done.empty()) fate = red_by(1, fmt::format("'--test-case={}'", rung.soon_done));
+        if (quick && !fate)
+            fate = red_by(1, fmt::format("'--test-case-exclude={},{}'", rung.soon_done, rung.need_variants));
+        if (!quick) fate = red_by(2, "");
+        remove_files();
+        if (fate) return *fate;
     }
     return {"green", "", ""};
 }
