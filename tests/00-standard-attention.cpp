@@ -40,7 +40,24 @@ TEST_CASE("EXERCISE 0.2: scores too large for exp") {
     }
 }
 
+/// One product at a time, so that a number says which of the two is wrong.
+void check_each_product() {
+    const auto check_it = [](const std::string& which, const Inputs& in) {
+        const Comparison result = check(stage_under_test(), in);
+        CHECK_MESSAGE(result.passed, which, "; ", result.describe(in.shape));
+    };
+    const int N_q = drawn_length(16, 1, 70, 2), N_k = drawn_length(16, 1, 96, 3), d = 96;
+    Inputs in = make_inputs(shape_of(1, N_q, N_k, d), Values::normal, test_seed());
+    std::ranges::fill(in.Q, 0.0f);
+    check_it(fmt::format("P V alone: Q is 0, so P is 1 / {} and O the mean of V", N_k), in);
+    in = make_inputs(in.shape, Values::normal, test_seed());
+    for (int j = 0; j < N_k; ++j)
+        for (int x = 0; x < d; ++x) in.V[static_cast<std::size_t>(j * d + x)] = x == j;
+    check_it("Q K^T alone: V is the unit matrix, so O is P, the softmax of scale Q K^T", in);
+}
+
 TEST_CASE("EXERCISE 0.3: the product, tile by tile") {
+    check_each_product();
     for (const int head_dim : {32, 96}) {
         // M, N and K of both products: of N_q and N_k every residue of a tile comes sooner or later.
         const AttentionShape shape = shape_of(2, drawn_length(16, 1, 70, 0), drawn_length(16, 1, 100, 1), head_dim);

@@ -2,7 +2,13 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cstdint>
+
 #include "rung_suite.h"
+
+#ifndef FLASHLADDER_GPU
+#include "harness/counts.h"
+#endif
 
 namespace flashladder {
 namespace {
@@ -38,6 +44,20 @@ TEST_CASE("EXERCISE 1.2: merging a block with those before it") {
         check_exercise(inputs_with_scores(shape, [=](int key) { return (grow ? 100 : -100) * (key / 32); }, test_seed()),
                        Judge::worst_row_only,
                        grow ? "scores grow by 100 from block to block" : "scores fall by 100 from block to block");
+#ifndef FLASHLADDER_GPU
+    constexpr std::uint64_t N_q = 40, blocks = 3, d = 64, bytes = sizeof(float);
+    const StageCounts counted = count_stage(stage_under_test(), make_inputs(shape_of(1, N_q, 96, d), Values::normal, 1));
+    const auto check_times = [&](const char* name, const char* tensor, std::uint64_t bytes_of_it) {
+        const TensorWork& work = counted.tensors.at(tensor);
+        check_count(fmt::format("{}: bytes read, of a tensor of {} and {} blocks of keys", name, bytes_of_it, blocks),
+                    work.read.requested_bytes, 0, blocks * bytes_of_it);
+        // Line 2 has written them once before.
+        check_count(fmt::format("{}: bytes written, of a tensor of {} and {} blocks of keys", name, bytes_of_it, blocks),
+                    work.written.requested_bytes, 0, (blocks + 1) * bytes_of_it);
+    };
+    check_times("O", "O", N_q * d * bytes);
+    check_times("l and m", "scratch", 2 * N_q * bytes);
+#endif
 }
 
 TEST_CASE("needs memory in proportion to N, not to N^2") {

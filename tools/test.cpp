@@ -204,7 +204,11 @@ public:
         if (!edited_outside_ && (suspects.empty() || (last_begun && suspects.front() == exercise)))
             return {exercise, lowest};
         if (edited_outside_)
-            if (const std::optional<Case> told = try_alone("", filter, &failed)) return {"", *told, true};
+            if (const std::optional<Case> told = try_alone("", filter, &failed)) {
+                // In their own file it names their lines, which in a trial are the solution's.
+                const auto theirs = std::ranges::find(failed, told->name, &Case::name);
+                return {"", theirs == failed.end() ? *told : *theirs, true};
+            }
         for (const std::string& id : suspects)
             if (const std::optional<Case> told = try_alone(id, filter)) return {id, *told};
         // Not every order of threads shows it.
@@ -214,6 +218,16 @@ public:
     }
 
 private:
+    /// Whether of two failures that an exercise is guilty of the first tells more: a line of the answer, or, where both or
+    /// neither name one, the exercise's own test.
+    bool says_more(const Case& now, const Case& before, const std::string& id) const {
+        const auto rank = [&](const Case& test) {
+            const std::vector<std::string> named = named_in(test.cause + test.message, chapter_.file(), answers_);
+            return std::pair(std::ranges::count(named, id) > 0, exercise_of(test.name) == id);
+        };
+        return rank(now) > rank(before);
+    }
+
     /// What fails with this answer alone, if anything does: nothing if the kernel cannot be put together. With `of_theirs`,
     /// nothing either if a test fails that is green with all of theirs: then what was changed outside belongs to an answer.
     std::optional<Case> try_alone(const std::string& id, const std::string& filter,
@@ -228,13 +242,13 @@ private:
         run_all(program, filter, options_, [&](const Outcome& outcome) {
             for (const Case& test : outcome.cases) {
                 only_theirs &= test.passed || !of_theirs || std::ranges::count(*of_theirs, test.name, &Case::name) > 0;
-                if (test.passed || (told && exercise_of(test.name) != id)) continue;
+                if (test.passed) continue;
                 if (test.message.find(without_variants) != std::string::npos) continue;  // says nothing of the answer
-                if (told && exercise_of(told->name) == id) continue;
-                told = test;
-                for (std::string* text : {&told->message, &told->cause})
+                Case now = test;
+                for (std::string* text : {&now.message, &now.cause})
                     *text = with_learners_lines(*text, fmt::format("trials/{}.cu", chapter_.number()), trial,
                                                 chapter_.file());
+                if (!told || says_more(now, *told, id)) told = now;
             }
         });
         return only_theirs ? told : std::nullopt;

@@ -120,7 +120,7 @@ CountedWork counted;
 
 void add_to_allocation(std::uintptr_t address, Access kind, const GlobalWork& work) {
     const Allocation& allocation = *DeviceMemory::instance().find(address);
-    if (!allocation.name.empty()) return;  // a variable
+    if (allocation.is_variable()) return;
     trace.allocations[allocation.begin][static_cast<std::size_t>(kind)] += work;
 }
 

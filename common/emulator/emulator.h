@@ -51,5 +51,7 @@ const std::string& last_report();
 std::string find_race(const std::function<void()>& launches);
 void set_report(std::string text);
 void clear_report();
+/// What reports call the memory that begins there, instead of its number: "K".
+void name_allocation(const void* allocation, std::string name);
 
 }  // namespace emulator

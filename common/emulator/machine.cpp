@@ -380,8 +380,8 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
                               : operation_in_progress ? "a wait for it"
                                                       : "a barrier";
         return fmt::format(
-            "{}, written only later: {} is missing\n  written    later, by {} {}\n  missing    {} between "
-            "the two",
+            "{}, written only later: {} is missing, or the index is another's\n  written    later, by {} {}\n  missing    {} "
+            "between the two, if that is what was to be read",
             read->words, missing, who, to_string(where), missing);
     });
 }

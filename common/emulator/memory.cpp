@@ -133,10 +133,14 @@ std::string DeviceMemory::describe(std::uintptr_t address) const {
     if (!allocation) return "no device allocation is near";
     const auto offset = static_cast<std::ptrdiff_t>(address - allocation->begin);
     if (!allocation->name.empty())
-        return fmt::format("byte {} of the variable {}, which has {} bytes", offset, allocation->name,
-                           allocation->bytes);
+        return fmt::format("byte {} of {}{}, which has {} bytes{}", offset, allocation->is_variable() ? "the variable " : "",
+                           allocation->name, allocation->bytes, allocation->live ? "" : " and was freed");
     return fmt::format("byte {} of allocation {}, which has {} bytes{} (allocated at {})", offset, allocation->number,
                        allocation->bytes, allocation->live ? "" : " and was freed", to_string(allocation->where));
+}
+
+void name_allocation(const void* allocation, std::string name) {
+    DeviceMemory::instance().find(reinterpret_cast<std::uintptr_t>(allocation))->name = std::move(name);
 }
 
 std::string describe_shared(const SharedWindow& window, std::uintptr_t address) {

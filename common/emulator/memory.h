@@ -18,10 +18,10 @@ namespace emulator {
 struct Allocation {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
-    int number = 0;  // the how-many-eth of this process, to name it in reports
+    int number = 0;  // the how-many-eth of this process, to name it in reports, from 1; 0 of a variable
     bool live = false;
     std::source_location where;
-    std::string name;       // of a variable
+    std::string name;       // of a variable, or as name_allocation() calls it
     bool constant = false;  // a `__constant__` one
     bool has_address = false;  // the host may pass it on: a `__managed__` one, or cudaGetSymbolAddress() has given it
     std::vector<std::uint8_t> marks;  // by byte, while work is counted: DeviceMemory::read_mark, written_mark
@@ -29,6 +29,7 @@ struct Allocation {
 
     Allocation(std::uintptr_t begin, std::size_t bytes, int number, bool live, std::source_location where)
         : begin(begin), bytes(bytes), number(number), live(live), where(where) {}
+    bool is_variable() const { return number == 0; }
     bool contains(std::uintptr_t address, std::size_t n) const {
         return address >= begin && address + n <= begin + bytes;
     }

@@ -83,8 +83,8 @@ std::string what_is_missing(const Event& first, const Event& second) {
     if (first.strong != second.strong && !of_barrier) return "a barrier, or an atomic on both sides";
     const auto threads = current->block->threads.size();
     if (first.slot / threads != second.slot / threads) return "cluster_sync(), or barrier_arrive_at() and a wait";
-    if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads()";
-    return "__syncthreads(), a named barrier or an mbarrier";
+    if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads(), if both are to be at this place";
+    return "__syncthreads(), a named barrier or an mbarrier, if both are to be at this place";
 }
 
 [[gnu::cold, noreturn]] void report(Event first, Event second, std::uintptr_t address, const Place& where,

@@ -12,7 +12,8 @@ namespace flashladder {
 /// Device memory that frees itself.
 class DeviceBuffer {
 public:
-    explicit DeviceBuffer(std::size_t bytes);
+    /// `name`: what the emulator's reports call it.
+    explicit DeviceBuffer(std::size_t bytes, const char* name = "");
     ~DeviceBuffer();
     DeviceBuffer(const DeviceBuffer&) = delete;
     DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -89,6 +90,7 @@ struct Comparison {
     double allowed_worst_row = 0;  // twice that of standard attention in the same dtype
     std::size_t worst_row_index = 0;
     Wrong furthest;        // the element of that row that is furthest off
+    bool with_lse = false;  // it was asked for
     double lse_error = 0;  // largest absolute error over max(1, |LSE|)
     double allowed_lse_error = 0;
     Wrong furthest_lse;
