@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -21,9 +22,9 @@ namespace {
 constexpr int B_r = 64;
 constexpr int keys_a_block(int head_dim) { return head_dim == 64 ? 64 : 32; }
 
-TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") {
-    // The first block of queries, 0 to 63, where N_k - N_q is beside a multiple of a block of keys. Q is 0, so that no
-    // maximum ever changes.
+/// The first block of queries, 0 to 63, sees what it is to see and nothing else, where N_k - N_q is beside a multiple of a
+/// block of keys. Q is 0, so that no maximum ever changes.
+void check_first_block() {
     for (const int head_dim : {64, 128}) {
         const int B_c = keys_a_block(head_dim);
         for (const int diagonal : {0, 1, -1, drawn_length(B_c, -50, 150, 0)}) {
@@ -55,6 +56,8 @@ TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") {
     }
 }
 
+TEST_CASE("EXERCISE 3.1: causal, where the keys of a block end") { check_first_block(); }
+
 TEST_CASE("EXERCISE 3.2: the one division, and LSE") {
     // With 3.3 open, small scores, whole blocks of keys and no mask are right.
     Inputs in = make_inputs(shape_of(1, 33, 320, 64), Values::normal, test_seed());
@@ -75,15 +78,18 @@ TEST_CASE("EXERCISE 3.2: the one division, and LSE") {
 }
 
 TEST_CASE("EXERCISE 3.3: a block of keys enters the rows") {
+    check_first_block();
     const auto check_that = [](const Inputs& in) {
         const std::string wrong = fault(stage_under_test(), in);
         CHECK_MESSAGE(wrong.empty(), wrong);
     };
     for (const int head_dim : {64, 128}) {
-        const int n_k = drawn_length(keys_a_block(head_dim), 150, 330, 0);
+        const int B_c = keys_a_block(head_dim), n_k = drawn_length(B_c, 150, 330, 0);
+        const int ragged = 2 * B_c + 1 + static_cast<int>(test_seed() % static_cast<std::uint64_t>(B_c - 1));
+        check_that(make_inputs(shape_of(1, 33, ragged, head_dim), Values::normal, test_seed()));
         for (const Values values : {Values::normal, Values::growing_maximum})
             check_that(make_inputs(shape_of(1, 33, n_k, head_dim), values, test_seed()));
-        for (const int more : more_keys_near(keys_a_block(head_dim), test_seed())) {
+        for (const int more : more_keys_near(B_c, test_seed())) {
             const int n_q = std::max(70, 1 - more);
             check_that(inputs(1, n_q, n_q + more, head_dim, true, test_seed()));
         }

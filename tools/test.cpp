@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -281,6 +282,14 @@ void print_failure(const Case& told, const std::string& file) {
         fmt::print("  and so\n{}", indented(told.message));
 }
 
+/// Whether a message is about what a kernel asks for, of which `profile` knows the lines.
+bool is_about_work(const Case& told) {
+    return told.cause.empty() && std::ranges::any_of(std::array{"wavefronts", "sectors", "bytes that", "bytes read"},
+                                                     [&](const char* words) {
+                                                         return told.message.find(words) != std::string::npos;
+                                                     });
+}
+
 /// Under the exercise that is guilty. Returns where it is red, for `ladder list`.
 std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[maybe_unused]] const std::string& filter,
                  const TestOptions& options) {
@@ -303,6 +312,7 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
                                                            learner.answer(id) && !learner.answer(id)->open &&
                                                            affected.find(id) == std::string::npos)
             affected += fmt::format("{}{}", affected.empty() ? "" : ", ", id);
+    if (is_about_work(verdict.told)) fmt::print("\n  which lines ask for it: ./ladder profile {} --mine\n", chapter.number());
     if (verdict.exercise != exercise_of(verdict.told.name))
         fmt::print("\n  it comes from EXERCISE {}\n", verdict.exercise);
     if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
@@ -408,8 +418,12 @@ void print_report(const std::string& report, const std::string& file) {
     const std::string place = place_in(report, file), first = first_line(report);
     if (place.empty())
         fmt::print("  {}\n", first);
-    else
-        fmt::print("  {}: {}\n      {}\n", place, first, source_line(place));
+    else {
+        const std::string line = source_line(place);
+        fmt::print("  {}: {}\n", place, first);
+        // Of an exercise whose answer was the solution's when it happened, the place is its marker.
+        if (!line.starts_with("//")) fmt::print("      {}\n", line);
+    }
     fmt::print("{}", indented(report.substr(first.size())));
 }
 
