@@ -1,16 +1,19 @@
 // Rung 07. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launch.h"
 #include "rung_suite.h"
 
 #ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
 #include "harness/counts.h"
 #endif
 
@@ -25,103 +28,140 @@ const Stage& with_stages(int stages) {
     return find_stage("07-async-copies/" + std::to_string(stages) + (stages == 1 ? " stage" : " stages"));
 }
 
-/// Makes each block of keys, and of values if asked for, the same as the one `period` blocks before.
-void repeat_blocks(Inputs& in, int period, bool values_too) {
-    const std::size_t row = static_cast<std::size_t>(in.shape.head_dim), head = in.shape.n_k * row;
-    const std::size_t distance = period * B_c * row;
-    for (std::size_t at = 0; at < in.K.size(); ++at) {
-        if (at % head < distance) continue;
-        in.K[at] = in.K[at - distance];
-        if (values_too) in.V[at] = in.V[at - distance];
-    }
-}
-
-TEST_CASE("EXERCISE 7.1: as many groups under way as there may be, and no more") {
-    // All blocks are the same: it does not matter which one a slot holds, if one has come at all.
-    for (const int stages : stage_counts)
-        for (const int d : {64, 128}) {
-            Inputs in = make_inputs(shape_of(2, 50, (2 * stages + 1) * B_c, d), Values::normal, test_seed());
-            repeat_blocks(in, 1, true);
-            const std::string wrong = fault(with_stages(stages), in);
-            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
 #ifndef FLASHLADDER_GPU
-            if (!wrong.empty()) continue;
-            const std::uint64_t left = count_stage(with_stages(stages), in).work.launches.at(0).most_groups_left;
-            check_count("groups of copies that a wait leaves under way, stages " + std::to_string(stages), left,
-                        std::uint64_t(2 * stages - 2));
+/// While it lives, copies arrive as late as the kernel's waits allow.
+struct Late {
+    Late() { emulator::all_is_late = true; }
+    ~Late() { emulator::all_is_late = false; }
+};
+
+/// What a warp does; of its threads the first speaks.
+struct WarpActivity {
+    struct Copy {
+        std::uint64_t asked, arrived;
+    };
+    std::vector<Copy> copies;
+    std::vector<std::uint64_t> products, exponentials;  // when
+
+    std::size_t under_way(std::uint64_t at) const {
+        return static_cast<std::size_t>(
+            std::ranges::count_if(copies, [=](const Copy& c) { return c.asked < at && at < c.arrived; }));
+    }
+};
+
+/// Of the first block, whose copies arrive as late as its waits allow. Nothing where the kernel stops.
+std::vector<WarpActivity> activity_of(const Stage& stage, const Inputs& in) {
+    std::vector<WarpActivity> warps(4);
+    try {
+        const auto launches = emulator::record_activity(0, [&] { run(stage, in); }, true);
+        for (const auto& activity : launches.at(0).activities) {
+            WarpActivity& warp = warps.at(activity.warp);
+            if (activity.what == emulator::Doing::copy) warp.copies.push_back({activity.begin, activity.happened});
+            if (activity.what == emulator::Doing::product) warp.products.push_back(activity.begin);
+            if (activity.what == emulator::Doing::exponential) warp.exponentials.push_back(activity.begin);
+        }
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        return {};
+    }
+    return warps;
+}
+
+/// With s stages, 2 s - 1 tiles may be on their way while a step computes: all slots but the one that it reads.
+void check_under_way(int stages, int d) {
+    const int T_c = 2 * stages + 2;
+    const std::string with = fmt::format("stages {}, d {}", stages, d);
+    const Inputs in = make_inputs(shape_of(1, 50, T_c * B_c, d), Values::normal, test_seed());
+    // Products of 16 rows, 8 columns and 16 in between, of a warp's 32 rows: S, P V, and the sum of P's rows.
+    const std::size_t of_S = std::size_t(2 * (B_c / 8) * (d / 16)), of_step = 2 * of_S + 2 * (B_c / 16);
+    const std::size_t of_tile = std::size_t(B_c * d * 2 / 16 / 128);  // copies of a thread
+    std::size_t at_S = 1000, at_softmax = 1000;
+    for (const WarpActivity& warp : activity_of(with_stages(stages), in)) {
+        check_count(with + ": matrix instructions of a warp", warp.products.size(), T_c * of_step);
+        if (warp.products.size() != T_c * of_step) return;
+        for (int t = stages; t < T_c - stages; ++t) {  // neither asked for before the loop, nor near its end
+            const std::size_t first = t * of_step;
+            const auto softmax = std::ranges::upper_bound(warp.exponentials, warp.products[first + of_S - 1]);
+            at_S = std::min(at_S, warp.under_way(warp.products[first]) / of_tile);
+            if (softmax != warp.exponentials.end())
+                at_softmax = std::min(at_softmax, warp.under_way(*softmax) / of_tile);
+        }
+    }
+    check_count("tiles that may be on their way while S is computed, " + with, at_S, std::uint64_t(2 * stages - 1));
+    check_count("tiles that may be on their way behind S, " + with, at_softmax, std::uint64_t(2 * stages - 1));
+}
 #endif
-        }
-}
 
-TEST_CASE("EXERCISE 7.2: the slot of a tile") {
-    // LSE alone: it needs K, but not V. Blocks of keys come again after each round, so that the last need not have
-    // come.
-    for (const int stages : stage_counts)
-        for (const int d : {64, 128}) {
-            Inputs in = make_inputs(shape_of(3, 50, (2 * stages + 1) * B_c, d), Values::peaky, test_seed());
-            repeat_blocks(in, stages, false);
-            const std::string wrong = lse_fault(with_stages(stages), in);
-            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
-        }
-}
-
-TEST_CASE("EXERCISE 7.3: waits still fit when nothing is left to ask for") {
-    // So few blocks that no step asks for a V.
-    std::mt19937_64 random(test_seed());
-    for (const int stages : stage_counts)
-        for (int blocks = 1; blocks < stages; ++blocks) {
-            const int n_k = (blocks - 1) * B_c + drawn_length(B_c, 1, B_c, random());
-            const Inputs in = make_inputs(shape_of(2, 50, n_k, blocks % 2 ? 64 : 128), Values::normal, random());
-            const std::string wrong = fault(with_stages(stages), in);
-            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", blocks ", blocks, ": ", wrong);
-        }
-    // Who sees no key asks for none, in the first block of queries; Q_i has to come all the same.
+TEST_CASE("EXERCISE 7.1: a tile by cp.async") {
     for (const int d : {64, 128}) {
-        const Inputs in = inputs(2, B_r + 1, 1, d, true, random());
+        const int n_q = 200, n_k = drawn_length(B_c, 130, 330, 0);
+        const Inputs in = make_inputs(shape_of(2, n_q, n_k, d), Values::normal, test_seed());
         const std::string wrong = fault(stage_under_test(), in);
-        CHECK_MESSAGE(wrong.empty(), "queries that see no key: ", wrong);
+        CHECK_MESSAGE(wrong.empty(), wrong);
+#ifndef FLASHLADDER_GPU
+        if (!wrong.empty()) continue;
+        using emulator::Access;
+        const auto total = count_stage(stage_under_test(), in).work.total();
+        const std::string with = ", d " + std::to_string(d);
+        const std::uint64_t row = std::uint64_t(d) * 2;
+        check_count("bytes read into registers" + with, total.global_of(Access::read).requested_bytes, 0);
+        check_count("bytes of Q, K and V that cp.async reads" + with, total.global_of(Access::cp_async).requested_bytes,
+                    2 * std::uint64_t(n_q + 2 * 2 * n_k) * row);
+        check_count("bytes of the sectors that this takes" + with, total.global_of(Access::cp_async).sectors * 32,
+                    total.global_of(Access::cp_async).requested_bytes);
+        check_count("conflicts of cp.async" + with, total.shared_of(Access::cp_async).conflicts, 0);
+        // Q_i is two tiles. If each is waited for where it is asked for, there are never more.
+        std::size_t most = 0;
+        for (const WarpActivity& warp : activity_of(stage_under_test(), in))
+            for (const auto& copy : warp.copies) most = std::max(most, warp.under_way(copy.asked) + 1);
+        check_count("copies that a thread has under way at most" + with, most, std::uint64_t(d) / 16 * 2 + 1, 1000);
+#endif
     }
 }
 
-TEST_CASE("EXERCISE 7.4: the block of V that comes next") {
+TEST_CASE("EXERCISE 7.2: the ring of slots") {
     std::mt19937_64 random(test_seed());
+    const auto check_that = [](const Stage& stage, const Inputs& in) {
+        std::string wrong = fault(stage, in);
+#ifndef FLASHLADDER_GPU
+        if (wrong.empty()) {
+            const Late late;
+            wrong = fault(stage, in);
+        }
+#endif
+        CHECK_MESSAGE(wrong.empty(), stage.name(), ": ", wrong);
+        return wrong.empty();
+    };
     for (const int stages : stage_counts) {
-        const int n_k = (stages + 1) * B_c + drawn_length(B_c, 1, 2 * B_c, random());
-        const Inputs in = make_inputs(shape_of(2, 50, n_k, 64), Values::normal, random());
-        const std::string wrong = fault(with_stages(stages), in);
-        CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
+        bool right = true;
+        // Fewer blocks than slots, as many, and several times as many.
+        for (const int n_k : {1, drawn_length(B_c, 2, 2 * B_c + 1, random()), stages * B_c,
+                              drawn_length(B_c, stages * B_c, (2 * stages + 2) * B_c, random())})
+            for (const int d : {64, 128})
+                right =
+                    check_that(with_stages(stages), make_inputs(shape_of(2, 100, n_k, d), Values::normal, random())) &&
+                    right;
+#ifndef FLASHLADDER_GPU
+        if (!right) continue;
+        for (const int d : {64, 128}) {
+            check_under_way(stages, d);
+            const int n_q = 200, n_k = 333, T_r = 2, T_c = 6;
+            const auto total =
+                count_stage(with_stages(stages), make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed()))
+                    .work.total();
+            const std::string with = fmt::format(", stages {}, d {}", stages, d);
+            // cp.async writes rows past the end too, as 0.
+            check_count("bytes of Q_i, K_j and V_j that are asked for" + with,
+                        total.shared_of(emulator::Access::cp_async).requested_bytes,
+                        std::uint64_t(T_r * (B_r + 2 * T_c * B_c)) * d * 2);
+            check_barriers("barriers of a block with 6 steps" + with, total.barriers / T_r, 0, 2 * T_c + 2);
+        }
+#endif
     }
-}
-
-TEST_CASE("a tile has come before it is read, and stays until it has been: every number of stages") {
-    std::uint64_t seed = test_seed();
-    for (const int stages : stage_counts)
-        for (const int n_k : {1, 100, 150, 520})
-            for (const int d : {64, 128}) {
-                const Inputs in = make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++);
-                const std::string wrong = fault(with_stages(stages), in);
-                CHECK_MESSAGE(wrong.empty(), "stages ", stages, ", d ", d, ", N_k ", n_k, ": ", wrong);
-            }
-}
-
-TEST_CASE("the last block of keys is waited for though nothing is asked for behind it") {
-    // It was asked for long before, so only the latest of copies are late: the order of events is drawn many times.
-    for (int times = 0; times < 20; ++times)
-        for (const int stages : {2, 3}) {
-            const Inputs in = make_inputs(shape_of(4, 50, 2 * B_c, 64), Values::normal, test_seed() + times);
-            const std::string wrong = fault(with_stages(stages), in);
-            CHECK_MESSAGE(wrong.empty(), "stages ", stages, ": ", wrong);
-        }
-}
-
-TEST_CASE("queries that see nothing: O is 0 though Q_i may still be on its way") {
+    // Who sees no key asks for none, in the first block of queries; Q_i has to come all the same, and before O.
     for (const int d : {64, 128})
-        for (int times = 0; times < 8; ++times) {
-            Inputs in = make_inputs(shape_of(4, B_r + 1, 1, d), Values::normal, test_seed() + times);
-            in.shape.causal = true;
-            const std::string wrong = fault(stage_under_test(), in);
-            CHECK_MESSAGE(wrong.empty(), wrong);
-        }
+        for (int times = 0; times < 8; ++times)
+            if (!check_that(stage_under_test(), inputs(4, B_r + 1, 1, d, true, random()))) break;
 }
 
 TEST_CASE("the number of stages does not change a bit of the result") {
@@ -154,35 +194,12 @@ TEST_CASE("counted: no block behind the diagonal is asked for, neither of K nor 
     }
 }
 
-TEST_CASE("counted: tiles come by cp.async and not through registers; two barriers a step") {
-    using emulator::Access;
-    for (const int stages : stage_counts)
-        for (const int d : {64, 128}) {
-            const int n_q = 200, n_k = 333, T_r = 2, T_c = 6;
-            const auto work =
-                count_stage(with_stages(stages), make_inputs(shape_of(1, n_q, n_k, d), Values::normal, test_seed())).work;
-            const auto total = work.total();
-            const std::string with = ", stages " + std::to_string(stages) + ", d " + std::to_string(d);
-            const std::uint64_t row = d * 2;
-            const auto copied = total.shared_of(Access::cp_async);
-            check_count("bytes of Q, K and V that cp.async reads" + with,
-                        total.global_of(Access::cp_async).requested_bytes, (n_q + 2 * T_r * n_k) * row);
-            check_count("bytes read into registers" + with, total.global_of(Access::read).requested_bytes, 0);
-            // cp.async writes rows past the end too, as 0. What threads store to shared memory is O alone.
-            check_count("bytes of Q_i, K_j and V_j that cp.async writes" + with, copied.requested_bytes,
-                        T_r * (B_r + 2 * T_c * B_c) * row);
-            check_count("bytes of O written to shared memory" + with, total.shared_of(Access::write).requested_bytes,
-                        T_r * B_r * row);
-            check_count("conflicts of cp.async" + with, copied.conflicts, 0);
-            check_barriers("barriers of a block with 6 steps" + with, total.barriers / T_r, 2 * T_c + 2, 2 * T_c + 2);
-        }
-}
-
 TEST_CASE("counted: shared memory is Q_i and the slots, and all but V's last slot may be under way") {
     for (const int stages : stage_counts)
         for (const int d : {64, 128}) {
             const auto work =
-                count_stage(with_stages(stages), make_inputs(shape_of(2, 50, 500, d), Values::normal, test_seed())).work;
+                count_stage(with_stages(stages), make_inputs(shape_of(2, 50, 500, d), Values::normal, test_seed()))
+                    .work;
             const auto& launch = work.launches.at(0);
             const std::string with = ", stages " + std::to_string(stages) + ", d " + std::to_string(d);
             const std::size_t Q_bytes = B_r * d * 2, tile_bytes = B_c * d * 2, most = 227 * 1024;

@@ -1,11 +1,11 @@
 // Rung 06: swizzling. The chunks of a row change places, so that a column of chunks meets all banks.
 //
 // Idea      ldmatrix reads 16 bytes of each of 8 rows. In rungs 04 and 05 these lie a multiple of 128 bytes apart: in
-//           the same four banks, so it takes 8 wavefronts. Here chunk c of row r stands at place c XOR r: other banks
-//           for each of 8 rows, for the price of one XOR in an address. Whole rows are still whole rows to copies.
+//           the same four banks, so it takes 8 wavefronts. Here the chunks of a row change places, in every row in
+//           another way: other banks for each of 8 rows. Whole rows are still whole rows to copies.
 // Saves     seven of eight wavefronts of ldmatrix. Q_i can then be read again in each step, which frees registers: at
 //           d = 128 there is room for 64 keys instead of 16.
-// Costs     nothing but the XOR; padding, the other way, costs shared memory, and TMA (rung 08) cannot do it.
+// Costs     some address arithmetic; padding, the other way, costs shared memory, and TMA (rung 08) cannot do it.
 // Source    CUTLASS and FlashAttention-2 (Dao, 2023) have such layouts; PTX ISA, "Tensor swizzling modes", these ones
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "harness/launch_forward.h"
@@ -20,13 +20,19 @@ namespace {
 constexpr int warps = 4, threads = 32 * warps;
 using tile::chunk;  // 8 elements, 16 bytes
 
-/// A layout with unused space between the rows, so that the next one begins in other banks.
+/// A layout with unused space behind each row, so that the next one begins in other banks.
 struct Padded {
-    // EXERCISE 6.1 How many elements of space make 8 rows of one column of chunks meet all 32 banks, if each row has to
-    // begin at a multiple of 16 bytes? The starter leaves none.
-    // STARTER static constexpr int space = 0;
-    static constexpr int space = chunk;
-    // END 6.1
+    // EXERCISE 6.1 Rows with so much unused space behind each that neither ldmatrix nor a store of O has a conflict, at
+    // d = 64 and at d = 128, and no more than it takes. The starter leaves none: rows lie as in rung 05.
+    // STARTER template <int columns>
+    // STARTER static constexpr int stride = columns;
+    // STARTER template <int rows, int columns>
+    // STARTER static constexpr int elements = rows * columns;
+    // STARTER template <int rows, int columns>
+    // STARTER __device__ static int offset(int row, int column) {
+    // STARTER     return row * columns + column;
+    // STARTER }
+    static constexpr int space = chunk;  // a row of 128 or 256 bytes, and four banks more
     template <int columns>
     static constexpr int stride = columns + space;
     template <int rows, int columns>
@@ -35,24 +41,35 @@ struct Padded {
     __device__ static int offset(int row, int column) {
         return row * (columns + space) + column;
     }
+    // END 6.1
 };
 
-// clang-format off
-// A tile is cut into panels of 128, 64 or 32 bytes a row. 128 bytes of memory meet each of the 32 banks once, so what
-// counts is where in its 128 bytes a chunk lies. Rows 0 to 7 of column 0 of the chunks, 128-byte and 32-byte swizzle:
-//
-//   row 0 | 0 . . . . . . . |  0 XOR 0      rows 0 to 3 | 0 . | 1 . | 2 . | 3 . |  4 rows share 128 bytes: 0 XOR 0
-//   row 1 | . 1 . . . . . . |  0 XOR 1      rows 4 to 7 | . 4 | . 5 | . 6 | . 7 |                          0 XOR 1
-//   row 2 | . . 2 . . . . . |  0 XOR 2
-//   ...                                     In each picture the eight numbers stand in eight different columns.
-// clang-format on
+/// A tile cut into panels of 128, 64 or 32 bytes a row, one panel after the other; nothing in it is unused.
 template <int bytes>
 struct Swizzled {
-    static constexpr int chunks = bytes / 16;  // of a row of a panel
-    // EXERCISE 6.3 How many rows of a panel do 128 bytes hold? The starter's 1 is right for the widest panel alone.
-    // STARTER static constexpr int rows_of_128_bytes = 1;
-    static constexpr int rows_of_128_bytes = 8 / chunks;
-    // END 6.3
+    // EXERCISE 6.2 Build: a layout without padding in which 8 rows of any column of chunks meet all 32 banks, for
+    // panels of 128, 64 and 32 bytes a row. Each element has a place of its own; the 8 elements of a chunk stay
+    // together; a row 8 further is 8 `stride<columns>` further. The starter is right, and slow: row by row, as in rung
+    // 05.
+    // STARTER template <int columns>
+    // STARTER static constexpr int stride = columns;
+    // STARTER template <int rows, int columns>
+    // STARTER static constexpr int elements = rows * columns;
+    // STARTER template <int rows, int columns>
+    // STARTER __device__ static int offset(int row, int column) {
+    // STARTER     return row * columns + column;
+    // STARTER }
+    // clang-format off
+    // 128 bytes of memory meet each of the 32 banks once, so what counts is where in its 128 bytes a chunk lies. Rows 0
+    // to 7 of column 0 of the chunks, 128-byte and 32-byte swizzle:
+    //
+    //   row 0 | 0 . . . . . . . |  0 XOR 0      rows 0 to 3 | 0 . | 1 . | 2 . | 3 . |  4 rows share 128 bytes: 0 XOR 0
+    //   row 1 | . 1 . . . . . . |  0 XOR 1      rows 4 to 7 | . 4 | . 5 | . 6 | . 7 |                          0 XOR 1
+    //   row 2 | . . 2 . . . . . |  0 XOR 2
+    //   ...                                     In each picture the eight numbers stand in eight different columns.
+    // clang-format on
+    static constexpr int chunks = bytes / 16;             // of a row of a panel
+    static constexpr int rows_of_128_bytes = 8 / chunks;  // rows of a panel, which move their chunks alike
     template <int columns>
     static constexpr int stride = chunks * chunk;
     template <int rows, int columns>
@@ -60,13 +77,10 @@ struct Swizzled {
     template <int rows, int columns>
     __device__ static int offset(int row, int column) {
         const int panel = column / stride<columns>, c = column / chunk % chunks;
-        // EXERCISE 6.2 At which of the `chunks` places of its row does chunk c stand? The `rows_of_128_bytes` rows that
-        // share 128 bytes move their chunks alike. The starter leaves c where it is.
-        // STARTER const int place = c;
         const int place = c ^ row / rows_of_128_bytes % chunks;
-        // END 6.2
         return panel * rows * stride<columns> + row * stride<columns> + place * chunk + column % chunk;
     }
+    // END 6.2
 };
 
 /// Queries and keys of a block's tiles, how they lie in shared memory, and whether Q_i stays in registers.

@@ -25,12 +25,6 @@ template <int B_r_, int B_c_, int stages_, bool Q_in_registers_>
 struct Config {
     static constexpr int B_r = B_r_, B_c = B_c_, stages = stages_;
     static constexpr bool Q_in_registers = Q_in_registers_;
-    // EXERCISE 7.1 A thread's groups of copies are Q_i with K_0, then V_0, K_1, V_1, K_2 and so on. When a step waits
-    // for K_j, the youngest is K_(j + stages - 1); when it waits for V_j, it is V_(j + stages - 1). How many groups
-    // behind the one that is waited for may still be under way? The starter has as many as there are slots.
-    // STARTER static constexpr int younger = 2 * stages;
-    static constexpr int younger = 2 * (stages - 1);  // groups than the one that a step waits for, K_j or V_j
-    // END 7.1
 };
 
 /// The same, to see what others cost: they may need more registers than there are.
@@ -45,11 +39,7 @@ struct Ring {
 
     /// The slot of tile t, of all that come one after the other.
     __device__ Tile operator[](int t) const {
-        // EXERCISE 7.2 Which slot is it? A tile keeps its slot until the one `stages` later takes it. The starter has
-        // one for all.
-        // STARTER const int slot = 0;
         const int slot = t % stages;
-        // END 7.2
         return {data + slot * Tile::elements};
     }
 };
@@ -58,6 +48,10 @@ struct Ring {
 template <class Tile>
 __device__ __forceinline__ void copy_in_async(const Tile& tile, const typename Tile::Element* tensor,
                                               unsigned first_row, unsigned N) {
+    // EXERCISE 7.1 The tile by cp.async, 16 bytes a copy: neighbouring threads take neighbouring chunks of a row, and
+    // the places are the tile's. Waits for nothing and commits nothing. The starter is right, and slow: the bytes pass
+    // through registers, and the thread stands still until they are there.
+    // STARTER tile::copy_in<threads>(tile, tensor, first_row, N);
     constexpr int chunks = Tile::columns / tile::chunk, rows = threads / chunks;  // as in tile::copy_in
     const int row = threadIdx.x / chunks, column = threadIdx.x % chunks * tile::chunk;
     const typename Tile::Element* source = tensor + std::size_t(first_row + row) * Tile::columns + column;
@@ -66,6 +60,7 @@ __device__ __forceinline__ void copy_in_async(const Tile& tile, const typename T
         const int valid = first_row + row + r < N ? 16 : 0;  // bytes; of none, the address does not matter
         ptx::cp_async<16>(tile.at(row, column) + r * Tile::stride, source + r * Tile::columns, valid);
     }
+    // END 7.1
 }
 
 /// Block (i, h, b) owns B_r queries of one head, each of its warps a quarter of them.
@@ -83,16 +78,43 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
     const int first_row = threadIdx.x / 32 * rows;
     const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
 
+    // EXERCISE 7.2 Build: the ring. All T_c blocks of keys and values pass through the `stages` slots of K_smem and of
+    // V_smem. A slot takes its next tile as soon as it has been read; a tile is waited for when it is needed, and no
+    // sooner; what does not exist is not asked for. The starter is right, and slow: it asks for K_j and V_j when it
+    // needs them, as in rung 06.
+    // STARTER tile::Operand<Element, rows, d> Q_reg;
+    // STARTER tile::Accumulator<rows, d> O_reg;
+    // STARTER tile::fill(O_reg, 0);
+    // STARTER tile::OnlineSoftmax<rows> softmax;
+    // STARTER copy_in_async(Q_smem, Q, q_rows + i, q_rows + N_q);
+    // STARTER ptx::cp_async_commit();
+    // STARTER for (int t = 0; t < T_c; ++t) {
+    // STARTER     const int j = t * B_c;
+    // STARTER     copy_in_async(K_smem[0], K, kv_rows + j, kv_rows + N_k);
+    // STARTER     copy_in_async(V_smem[0], V, kv_rows + j, kv_rows + N_k);
+    // STARTER     ptx::cp_async_commit();
+    // STARTER     ptx::cp_async_wait<0>();
+    // STARTER     __syncthreads();  // the tiles are there
+    // STARTER     if (Config::Q_in_registers && t == 0) tile::load(Q_reg, Q_smem, first_row);
+    // STARTER     tile::Accumulator<rows, B_c> S_reg;
+    // STARTER     tile::fill(S_reg, 0);
+    // STARTER     if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem[0]);
+    // STARTER     else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem[0]);
+    // STARTER     tile::multiply_all(S_reg, scale_log2);
+    // STARTER     if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+    // STARTER     if (!causal && j + B_c > N_k) tile::hide_columns(S_reg, N_k - j);
+    // STARTER     softmax.update(S_reg, O_reg);
+    // STARTER     const auto P_reg = tile::to_operand<Element>(S_reg);
+    // STARTER     softmax.add(P_reg);
+    // STARTER     tile::multiply(O_reg, P_reg, V_smem[0]);
+    // STARTER     __syncthreads();  // K_j and V_j are about to be overwritten
+    // STARTER }
     const auto ask_for = [&](const KeyTile& slot, const Element* tensor, int t) {  // block t of K or V
-        // EXERCISE 7.3 Behind the last block there is nothing to ask for. The starter then leaves, and the number of 7.1
-        // no longer fits the waits of the last steps. Make it fit.
-        // STARTER if (t >= T_c) return;
-        // STARTER copy_in_async(slot, tensor, kv_rows + t * B_c, kv_rows + N_k);
-        // STARTER ptx::cp_async_commit();
         if (t < T_c) copy_in_async(slot, tensor, kv_rows + t * B_c, kv_rows + N_k);
         ptx::cp_async_commit();  // of nothing too: the waits count groups
-        // END 7.3
     };
+    constexpr int younger = 2 * (stages - 1);  // groups than the one that a step waits for, K_j or V_j
+
     // Fills all slots but V's last, which has its turn in the first step: from then on each step asks for a V and a K.
     copy_in_async(Q_smem, Q, q_rows + i, q_rows + N_q);
 #pragma unroll
@@ -106,18 +128,15 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
     tile::OnlineSoftmax<rows> softmax;
     for (int t = 0; t < T_c; ++t) {
         const int j = t * B_c;
-        ptx::cp_async_wait<Config::younger>();
+        ptx::cp_async_wait<younger>();
         __syncthreads();  // K_j is there; and nobody reads V_(j-1) any more
-        // EXERCISE 7.4 V_(j-1) has left its slot. Which block of V is the next in it? The starter asks for V_j again.
-        // STARTER ask_for(V_smem[t + stages - 1], V, t);
         ask_for(V_smem[t + stages - 1], V, t + stages - 1);
-        // END 7.4
         if (Config::Q_in_registers && t == 0) tile::load(Q_reg, Q_smem, first_row);
         tile::Accumulator<rows, B_c> S_reg;
         tile::fill(S_reg, 0);
         if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem[t]);
         else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem[t]);
-        ptx::cp_async_wait<Config::younger>();
+        ptx::cp_async_wait<younger>();
         __syncthreads();  // V_j is there; and nobody reads K_j any more
         ask_for(K_smem[t + stages], K, t + stages);
         tile::multiply_all(S_reg, scale_log2);
@@ -128,6 +147,7 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
         softmax.add(P_reg);
         tile::multiply(O_reg, P_reg, V_smem[t]);
     }
+    // END 7.2
 
     const auto lse_rows = softmax.finish(O_reg);
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
