@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
 
 #include "rung_suite.h"
 
@@ -13,88 +15,123 @@
 namespace flashladder {
 namespace {
 
+constexpr int B_r = 32;  // queries of a block
+constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16; }
+
 /// LSE alone: it needs S, the maximum and the sum, but neither P as a matrix nor V.
-void check_lse(const Inputs& in) {
+void check_lse(const Inputs& in, const char* what) {
     const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
     CHECK_MESSAGE((result.lse_error <= result.allowed_lse_error),
-                  fmt::format("{}: LSE[query {}] is {:.6g}, expected {:.6g}", to_string(in.shape),
+                  fmt::format("{}: {}: LSE[query {}] is {:.6g}, expected {:.6g}", what, to_string(in.shape),
                               result.furthest_lse.index, result.furthest_lse.found, result.furthest_lse.expected));
 }
 
-TEST_CASE("EXERCISE 4.1: the row maximum over a quad") {
-    // Of every 16 keys the last 8 repeat the first 8, and of their elements too: then it does not matter to 4.2 which
-    // of the four 8 x 8 matrices comes first. One row's maximum must not be another's: by turns they are near 200 and
-    // -200.
-    for (const Values values : {Values::peaky, Values::large_offset}) {
-        Inputs in = make_inputs(shape_of(1, 33, 48, 64), values, test_seed());
-        const std::size_t d = 64;
-        for (std::size_t at = 0; at < in.K.size(); ++at) {
-            const std::size_t key = at / d, x = at % d;
-            in.K[at] = in.K[(key / 16 * 16 + key % 8) * d + x / 16 * 16 + x % 8];
-        }
-        if (values == Values::large_offset)
-            for (std::size_t at = 8; at < in.Q.size(); at += d) in.Q[at] = 0;  // the element that repeats the offset
-        check_lse(in);
+/// Each query finds its own key, and its row of O is that key's row of V. Says where an element went, where the norms of
+/// errors only say that something is wrong.
+void check_one_hot(DType dtype, int d) {
+    AttentionShape shape = shape_of(1, 64, 64, d);
+    shape.dtype = dtype;
+    Inputs in = make_inputs(shape, Values::normal, test_seed());
+    const std::size_t width = static_cast<std::size_t>(d);
+    std::fill(in.Q.begin(), in.Q.end(), 0.0f);
+    std::fill(in.K.begin(), in.K.end(), 0.0f);
+    // Query i is 64 e_i, key j is 64 e_(5 j mod 64): where they meet the score is 4096 / sqrt(d), else 0.
+    for (std::size_t i = 0; i < 64; ++i) {
+        in.Q[i * width + i] = 64;
+        in.K[i * width + 5 * i % 64] = 64;
     }
-}
-
-TEST_CASE("EXERCISE 4.2: the rows of K_j that lanes point to") {
-    check_lse(make_inputs(shape_of(1, 33, 48, 64), Values::peaky, test_seed()));
-    check_lse(make_inputs(shape_of(1, 33, 48, 128), Values::peaky, test_seed()));
-}
-
-TEST_CASE("EXERCISE 4.3: P as the operand A") {
-    const Inputs in = make_inputs(shape_of(1, 33, 300, 64), Values::normal, test_seed());
-    const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
-    CHECK_MESSAGE(result.passed, result.describe(in.shape));
-}
-
-TEST_CASE("one hot: each query finds its own key, and its row of O is that key's row of V") {
-    // Says where an element went, where the norms of errors only say that something is wrong.
-    for (const DType dtype : stage_under_test().supports.dtypes)
-        for (const int d : stage_under_test().supports.head_dims) {
-            AttentionShape shape = shape_of(1, 64, 64, d);
-            shape.dtype = dtype;
-            Inputs in = make_inputs(shape, Values::normal, test_seed());
-            const std::size_t width = static_cast<std::size_t>(d);
-            std::fill(in.Q.begin(), in.Q.end(), 0.0f);
-            std::fill(in.K.begin(), in.K.end(), 0.0f);
-            // Query i is 64 e_i, key j is 64 e_(5 j mod 64): where they meet the score is 4096 / sqrt(d), else 0.
-            for (std::size_t i = 0; i < 64; ++i) {
-                in.Q[i * width + i] = 64;
-                in.K[i * width + 5 * i % 64] = 64;
-            }
-            const Outputs out = run(stage_under_test(), in);
-            for (std::size_t j = 0; j < 64; ++j)
-                for (std::size_t x = 0; x < width; ++x) {
-                    const float got = out.O[5 * j % 64 * width + x], wanted = in.V[j * width + x];
-                    if (got == wanted) continue;
-                    CHECK_MESSAGE((got == wanted),
-                                  fmt::format("{}: query {} finds key {} alone; O[query {}][{}] is {:.6g}, "
-                                              "expected {:.6g}, as V[key {}][{}] is",
-                                              to_string(shape), 5 * j % 64, j, 5 * j % 64, x, got, wanted, j, x));
-                    return;  // one says enough
-                }
+    const Outputs out = run(stage_under_test(), in);
+    for (std::size_t j = 0; j < 64; ++j)
+        for (std::size_t x = 0; x < width; ++x) {
+            const float got = out.O[5 * j % 64 * width + x], wanted = in.V[j * width + x];
+            if (got == wanted) continue;
+            CHECK_MESSAGE((got == wanted),
+                          fmt::format("{}: query {} finds key {} alone; O[query {}][{}] is {:.6g}, "
+                                      "expected {:.6g}, as V[key {}][{}] is",
+                                      to_string(shape), 5 * j % 64, j, 5 * j % 64, x, got, wanted, j, x));
+            return;  // one says enough
         }
+}
+
+void check_that(const Inputs& in) {
+    const std::string wrong = fault(stage_under_test(), in);
+    CHECK_MESSAGE(wrong.empty(), wrong);
 }
 
 #ifndef FLASHLADDER_GPU
-TEST_CASE("every multiply-add of both products is in a matrix instruction, and P does not touch memory") {
+using Count = std::uint64_t;
+using emulator::Access;
+
+emulator::Work work_on(const AttentionShape& shape) {
+    return count_stage(stage_under_test(), make_inputs(shape, Values::normal, test_seed())).work.total();
+}
+#endif
+
+TEST_CASE("EXERCISE 4.1: Q_i as the operand A") {
+    for (const int d : {64, 128}) check_lse(make_inputs(shape_of(1, 33, 48, d), Values::peaky, test_seed()), "scores");
+}
+
+TEST_CASE("EXERCISE 4.2: P as the operand A") {
+    check_one_hot(DType::bf16, 64);
+    check_that(make_inputs(shape_of(1, 33, 300, 64), Values::normal, test_seed()));
+}
+
+TEST_CASE("EXERCISE 4.3: O leaves in whole rows") {
+    for (const int d : {64, 128}) check_that(inputs(1, drawn_length(32, 33, 80, 0), 40, d, false, test_seed()));
+    check_that(inputs(1, 100, 60, 64, true, test_seed()));  // queries 0 to 39 see no key
+#ifndef FLASHLADDER_GPU
+    for (const int d : {64, 128}) {
+        const auto O = count_stage(stage_under_test(), make_inputs(shape_of(1, 64, 16, d), Values::normal, 1)).tensors.at("O");
+        check_count(fmt::format("d {}: bytes of O that a warp stores at a time", d),
+                    O.written.requested_bytes / std::max<Count>(O.written.accesses, 1), 512);
+        check_count(fmt::format("d {}: bytes of the sectors that this takes", d), O.written.sectors * 32,
+                    O.written.requested_bytes);
+    }
+    AttentionShape idle = shape_of(1, 2 * B_r, B_r, 64);  // the first block sees no key, and fetches none
+    idle.causal = true;
+    for (const AttentionShape& shape : {shape_of(1, 40, 70, 64), idle}) {
+        const std::string report = race(stage_under_test(), make_inputs(shape, Values::normal, test_seed()));
+        CHECK_MESSAGE(report.empty(), report);
+    }
+#endif
+}
+
+TEST_CASE("EXERCISE 4.4: both products in matrix instructions") {
+    for (const int d : {64, 128})
+        check_lse(make_inputs(shape_of(1, 33, 48, d), Values::peaky, test_seed()), "Q_i K_j^T");
+    for (const DType dtype : stage_under_test().supports.dtypes)
+        for (const int d : stage_under_test().supports.head_dims) check_one_hot(dtype, d);
+    for (const int d : {64, 128})
+        check_that(make_inputs(shape_of(1, 33, drawn_length(16, 50, 120, 0), d), Values::normal, test_seed()));
+#ifndef FLASHLADDER_GPU
     for (const int d : stage_under_test().supports.head_dims) {
         const AttentionShape shape = shape_of(2, 128, 192, d);
-        const auto work = count_stage(stage_under_test(), make_inputs(shape, Values::normal, test_seed())).work.total();
-        CHECK_MESSAGE((double(work.matrix_flops) == shape.flops()),
-                      fmt::format("{}: {} operations in matrix instructions, expected {}", to_string(shape),
-                                  work.matrix_flops, shape.flops()));
-        CHECK_MESSAGE((work.matrix_instructions * 16 * 8 * 16 * 2 == work.matrix_flops),
-                      fmt::format("{}: {} matrix instructions, expected {} of 16 x 8 x 16", to_string(shape),
-                                  work.matrix_instructions, work.matrix_flops / (16 * 8 * 16 * 2)));
-        // Shared memory is written when Q_i, K_j and V_j come and when O leaves: (2 N_q + 2 T_r N_k) d elements of 2
-        // bytes a head, with T_r = N_q / 32.
-        const std::uint64_t bytes = work.shared_of(emulator::Access::write).requested_bytes;
-        const std::uint64_t expected = 2 * std::uint64_t(2 * 128 + 2 * 128 / 32 * 192) * std::uint64_t(d) * 2;
-        CHECK_MESSAGE((bytes == expected), fmt::format("{}: {} bytes are written to shared memory, expected {}",
-                                                       to_string(shape), bytes, expected));
+        const Count blocks = 2 * 128 / B_r, steps = 192 / Count(keys_a_block(d)), width = Count(d);
+        const emulator::Work work = work_on(shape);
+        check_count("operations of matrix instructions", work.matrix_flops, Count(shape.flops()), to_string(shape));
+        check_count("matrix instructions of 16 x 8 x 16", work.matrix_instructions, work.matrix_flops / (16 * 8 * 16 * 2),
+                    to_string(shape));
+        // Each 8 x 8 matrix of K_j and V_j comes once a step. A of Q_i is four for each 16 x 16, and O is stored by rows.
+        const Count per_step = 2 * width / 8 * Count(keys_a_block(d)) / 8, of_Q = 8 * width / 16, of_O = width / 8;
+        check_count(fmt::format("{}: reads of shared memory by a block of queries, {} matrices of K_j and V_j in each of {} "
+                                "steps and {} of Q_i",
+                                to_string(shape), per_step, steps, of_Q),
+                    work.shared_of(Access::read).accesses / blocks, steps * per_step + of_Q, steps * per_step + of_Q + of_O);
+        // Shared memory is written when Q_i, K_j and V_j come and when O leaves, 2 bytes an element: never with P.
+        check_count(fmt::format("{}: bytes that a block writes to shared memory, of Q_i, K_j, V_j and O", to_string(shape)),
+                    work.shared_of(Access::write).requested_bytes / blocks, 2 * width * (B_r + 2 * 192),
+                    2 * width * (2 * B_r + 2 * 192));
+    }
+#endif
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("counted: 32 keys a block at d = 64, 16 at d = 128") {
+    // A row takes an exponential for each key of its block, and one in each of four lanes for the rescale.
+    for (const int d : stage_under_test().supports.head_dims) {
+        const AttentionShape shape = shape_of(1, 64, 192, d);
+        const auto steps = Count(192 / keys_a_block(d));
+        check_count("exponentials", work_on(shape).exponentials, 64 * (192 + 4 * steps), to_string(shape));
     }
 }
 #endif

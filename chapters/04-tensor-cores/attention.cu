@@ -53,9 +53,7 @@ __device__ std::uint32_t pack(float low, float high) {
 
 /// Maximum and sum over the quad, the four lanes 4 g to 4 g + 3, that shares a row.
 __device__ float row_max(float x) {
-    // EXERCISE 4.1 x is the largest of this lane's columns. Make it the largest of the row, in all four lanes.
-    // TODO: your code, instead of this.
-    // END 4.1
+    for (int lanes = 1; lanes < 4; lanes *= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, lanes));
     return x;
 }
 __device__ float row_sum(float x) {
@@ -74,39 +72,15 @@ __device__ void load_tile(Element* tile_smem, const Element* tensor, int first_r
         *reinterpret_cast<uint4*>(tile_smem + r * d + x) = values;
     }
 }
-/// And back, without the rows past the end.
+/// And B_r rows back, without those past the end.
 template <int d, class Element>
-__device__ void store_tile(Element* tensor, const Element* tile_smem, int first_row, int tile_rows, int N) {
-    for (int e = threadIdx.x; e < tile_rows * d / width; e += warp) {
+__device__ void store_tile(Element* tensor, const Element* tile_smem, int first_row, int N) {
+    for (int e = threadIdx.x; e < B_r * d / width; e += warp) {
         const int r = e / (d / width), x = e % (d / width) * width;
         if (first_row + r >= N) continue;
         const uint4 values = *reinterpret_cast<const uint4*>(tile_smem + r * d + x);
         *reinterpret_cast<uint4*>(tensor + std::size_t(first_row + r) * d + x) = values;
     }
-}
-
-/// S = Q_i K_j^T. A row of K_j is a column of B. Of it, b[0] takes two neighbours: what ldmatrix gives.
-template <class Element, int d, int B_c>
-__device__ void multiply_scores(Accumulators<B_c>& S_reg, const Fragments<d>& Q_reg, const Element* K_smem) {
-    const int lane = threadIdx.x;
-    // EXERCISE 4.2 Lanes 8 i to 8 i + 7 point to the eight rows of matrix i. Matrices 0 and 1 are to be b[0] and b[1]
-    // of keys 0 to 7, their columns 0 to 7 and 8 to 15; matrices 2 and 3 those of keys 8 to 15. To which key and which
-    // column does this lane point? The starter has the order of A, which is not that of B.
-    // TODO: your code, instead of this.
-    const int key = lane % 16, column = lane / 16 * 8;
-    // END 4.2
-#pragma unroll
-    for (int x = 0; x < d; x += k)
-#pragma unroll
-        for (int c = 0; c < B_c; c += 2 * n) {
-            std::uint32_t K_reg[4];
-            ptx::ldmatrix(K_reg, K_smem + (c + key) * d + x + column);
-#pragma unroll
-            for (int r = 0; r < tiles; ++r) {
-                ptx::mma_m16n8k16<Element>(S_reg[r][c / n], Q_reg[r][x / k], {K_reg[0], K_reg[1]});
-                ptx::mma_m16n8k16<Element>(S_reg[r][c / n + 1], Q_reg[r][x / k], {K_reg[2], K_reg[3]});
-            }
-        }
 }
 
 /// The online softmax of rung 03 on one row of a lane, h = 0: row g, c[0] and c[1] of each accumulator; h = 1: row
@@ -137,34 +111,57 @@ __device__ void softmax_row(float (&S_reg)[B_c / n][4], float (&O_reg)[d / n][4]
     m = m_new;
 }
 
-/// O += P V_j. A row of V_j is a row of B, but b[0] takes two neighbours of a column: ldmatrix_trans.
+/// 16 columns of P as A: two accumulators, of the left 8 columns and of the right 8.
+template <class Element>
+__device__ void to_operand(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
+    // EXERCISE 4.2 Which two floats become a[0], a[1], a[2] and a[3]? The drawing above says it. The starter goes row by
+    // row, and gives wrong results.
+    // TODO: your code, instead of this.
+    a[0] = pack<Element>(left[0], left[1]), a[1] = pack<Element>(right[0], right[1]);
+    a[2] = pack<Element>(left[2], left[3]), a[3] = pack<Element>(right[2], right[3]);
+    // END 4.2
+}
+
+// EXERCISE 4.4 Build: both products, by ldmatrix and mma. S_reg += Q_i K_j^T: Q_reg[r][x / k] is an A, of 16 queries and
+// of their elements x to x + 15. O_reg += P V_j: the softmax has left P in accumulators, which `to_operand` makes an A of.
+// K_smem and V_smem are (B_c, d). Each 8 x 8 matrix of them is fetched once, and serves both tiles of queries. The starter
+// is right, and slow: rung 03's multiply-adds, and A's elements by shuffles from the lanes that hold them.
+// TODO: your code, instead of this.
+/// Of A, row g + 8 h, column x: the lane of the quad that holds it tells the others.
+template <class Element>
+__device__ float of_quad(const std::uint32_t (&a)[4], int h, int x) {
+    const std::uint32_t bits = __shfl_sync(0xFFFFFFFFu, a[h + x / 8 * 2], threadIdx.x / 4 * 4 + x % 8 / 2);
+    Element pair[2];
+    memcpy(pair, &bits, sizeof bits);
+    return float(pair[x % 2]);
+}
 template <class Element, int d, int B_c>
-__device__ void add_weighted_values(Accumulators<d>& O_reg, const Accumulators<B_c>& P_reg, const Element* V_smem) {
-    const int key = threadIdx.x % 16, column = threadIdx.x / 16 * 8;  // keys 0 to 7, 8 to 15; then 8 columns further
-#pragma unroll
-    for (int c = 0; c < B_c; c += k) {
-        std::uint32_t a[tiles][4];
-#pragma unroll
-        for (int r = 0; r < tiles; ++r) {
-            const auto &left = P_reg[r][c / n], &right = P_reg[r][c / n + 1];  // 8 columns each
-            // EXERCISE 4.3 Which two floats become a[0], a[1], a[2] and a[3]? The drawing above says it.
-            // TODO: your code, instead of this.
-            a[r][0] = pack<Element>(left[0], left[1]), a[r][1] = pack<Element>(right[0], right[1]);
-            a[r][2] = pack<Element>(left[2], left[3]), a[r][3] = pack<Element>(right[2], right[3]);
-            // END 4.3
-        }
-#pragma unroll
-        for (int x = 0; x < d; x += 2 * n) {
-            std::uint32_t V_reg[4];
-            ptx::ldmatrix_trans(V_reg, V_smem + (c + key) * d + x + column);
-#pragma unroll
-            for (int r = 0; r < tiles; ++r) {
-                ptx::mma_m16n8k16<Element>(O_reg[r][x / n], a[r], {V_reg[0], V_reg[1]});
-                ptx::mma_m16n8k16<Element>(O_reg[r][x / n + 1], a[r], {V_reg[2], V_reg[3]});
-            }
+__device__ void multiply_scores(Accumulators<B_c>& S_reg, const Fragments<d>& Q_reg, const Element* K_smem) {
+    for (int x = 0; x < d; ++x) {
+        float q[tiles * 2];
+        for (int r = 0; r < tiles * 2; ++r) q[r] = of_quad<Element>(Q_reg[r / 2][x / k], r % 2, x % k);
+        for (int c = 0; c < B_c / n * 2; ++c) {  // this lane's columns
+            const float element = float(K_smem[(c / 2 * n + threadIdx.x % 4 * 2 + c % 2) * d + x]);
+            for (int r = 0; r < tiles * 2; ++r) S_reg[r / 2][c / 2][r % 2 * 2 + c % 2] += q[r] * element;
         }
     }
 }
+template <class Element, int d, int B_c>
+__device__ void add_weighted_values(Accumulators<d>& O_reg, const Accumulators<B_c>& P_reg, const Element* V_smem) {
+    for (int c = 0; c < B_c; ++c) {
+        float p[tiles * 2];
+        for (int r = 0; r < tiles * 2; ++r) {
+            std::uint32_t a[4];
+            to_operand<Element>(a, P_reg[r / 2][c / k * 2], P_reg[r / 2][c / k * 2 + 1]);
+            p[r] = of_quad<Element>(a, r % 2, c % k);
+        }
+        for (int x = 0; x < d / n * 2; ++x) {
+            const float element = float(V_smem[c * d + x / 2 * n + threadIdx.x % 4 * 2 + x % 2]);
+            for (int r = 0; r < tiles * 2; ++r) O_reg[r / 2][x / 2][r % 2 * 2 + x % 2] += p[r] * element;
+        }
+    }
+}
+// END 4.4
 
 /// Block (i, h, b), one warp, owns 32 queries of one head.
 template <class Element, int d, bool causal>
@@ -182,11 +179,13 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
 
     load_tile<d>(Q_smem, Q, i, B_r, N_q);
     __syncwarp();
-    Fragments<d> Q_reg;  // matrices 0, 1: rows 0 to 7, 8 to 15 of 8 columns; matrices 2, 3: 8 columns further
-#pragma unroll
+    Fragments<d> Q_reg;
+    // EXERCISE 4.1 Q_reg[r][x / k] becomes A of rows 16 r to 16 r + 15 of Q_i, columns x to x + 15: four 8 x 8 matrices, by
+    // one ldmatrix. To which row does this lane point, and at which of its columns? The starter's lanes all point to the same.
+    // TODO: your code, instead of this.
     for (int x = 0; x < d; x += k)
-        for (int r = 0; r < tiles; ++r)
-            ptx::ldmatrix(Q_reg[r][x / k], Q_smem + (r * k + lane % 16) * d + x + lane / 16 * 8);
+        for (int r = 0; r < tiles; ++r) ptx::ldmatrix(Q_reg[r][x / k], Q_smem + r * k * d + x);
+    // END 4.1
     Accumulators<d> O_reg = {};
     float m[tiles * 2], l[tiles * 2] = {};  // of rows g, g + 8, g + 16, g + 24
     for (float& row : m) row = -INFINITY;
@@ -207,21 +206,22 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
         __syncwarp();  // K_j and V_j are about to be overwritten
     }
 
-    Element* O_smem = Q_smem;  // so that O leaves in whole rows
-    __syncwarp();  // if the loop did not run, others may still be reading Q_i
-#pragma unroll
+    // EXERCISE 4.3 O = O_reg / l leaves in whole rows, 16 bytes a lane: by way of O_smem, (B_r, d), where Q_i was, and
+    // `store_tile`. Who else reads and writes there, and when have they? The starter is right, and slow: lanes store what they
+    // have, 4 bytes each.
+    // TODO: your code, instead of this.
     for (int r = 0; r < tiles * 2; ++r) {
         const float l_row = row_sum(l[r]), inverse = l_row == 0 ? 0 : 1 / l_row;
-        const int row = r * 8 + g;
-#pragma unroll
+        const int row = r * 8 + g;  // of the tile
+        if (i + row >= N_q) continue;
         for (int x = 0; x < d / n; ++x) {
-            auto* O_pair = reinterpret_cast<std::uint32_t*>(O_smem + row * d + x * n + 2 * t);
-            *O_pair = pack<Element>(inverse * O_reg[r / 2][x][r % 2 * 2], inverse * O_reg[r / 2][x][r % 2 * 2 + 1]);
+            const float* c = O_reg[r / 2][x] + r % 2 * 2;  // columns x * n + 2 t and the next
+            auto* O_pair = reinterpret_cast<std::uint32_t*>(O + std::size_t(i + row) * d + x * n + 2 * t);
+            *O_pair = pack<Element>(inverse * c[0], inverse * c[1]);
         }
-        if (lse && t == 0 && i + row < N_q) lse[head * N_q + i + row] = l_row == 0 ? -INFINITY : m[r] + logf(l_row);
+        if (lse && t == 0) lse[head * N_q + i + row] = l_row == 0 ? -INFINITY : m[r] + logf(l_row);
     }
-    __syncwarp();  // a row that a lane stores was written by others
-    store_tile<d>(O, O_smem, i, B_r, N_q);
+    // END 4.3
 }
 
 template <class Element, int d, bool causal>
