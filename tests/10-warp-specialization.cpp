@@ -7,11 +7,13 @@
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "launch.h"
 #include "rung_suite.h"
 
 #ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
 #include "emulator/emulator.h"
 #include "harness/counts.h"
 #endif
@@ -47,46 +49,171 @@ constexpr Configuration configurations[] = {best_of_64,
                                             {"2 consumers", 128, 2, 128, 2, 1},
                                             {"2 consumers, 3 stages", 128, 2, 128, 3, 1}};
 
-/// The same of LSE alone: it needs K, but neither V nor the way of O to device memory.
-std::string fault_of_lse(const Stage& stage, const Inputs& in) {
-    try {
-        const Comparison result = check(stage, in, Judge::both_rules, true);
-        return result.lse_error <= result.allowed_lse_error ? "" : result.describe(in.shape);
-    } catch (const CudaError& error) {
-        return error.what();
-    }
-}
-
-TEST_CASE("EXERCISE 10.1: the producer waits for the round before, and in round 0 for nobody") {
-    for (const Configuration& c : configurations) {
-        const Inputs in = make_inputs(shape_of(4, 50, (4 * c.stages + 1) * c.B_c, c.d), Values::peaky, test_seed());
-        const std::string wrong = fault_of_lse(c.stage(), in);
-        CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);
-    }
-}
-
-TEST_CASE("EXERCISE 10.2: each consumer meets at a barrier of its own") {
-    // A single block of keys: no slot is filled again. The consumers come to their ends at nearly the same time.
-    for (const Configuration& c : configurations)
-        for (int times = 0; times < 4; ++times) {
-            const Inputs in = make_inputs(shape_of(3, c.B_r(), 40, c.d), Values::normal, test_seed() + times);
-            const std::string wrong = fault(c.stage(), in);
-            CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);
-        }
-}
-
-TEST_CASE("EXERCISE 10.3: the slot of V_j is given back when the product has read it") {
-    for (const Configuration& c : configurations) {
-        const Inputs in = make_inputs(shape_of(4, 50, 9 * c.B_c, c.d), Values::normal, test_seed());
-        const std::string wrong = fault(c.stage(), in);
-        CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);
-    }
 #ifndef FLASHLADDER_GPU
-    for (const Configuration& c : {best_of_64, best_of_128}) {
-        const Inputs in = make_inputs(shape_of(1, 50, 4 * c.B_c, c.d), Values::normal, test_seed());
-        const std::string report = emulator::find_race([&] { run(c.stage(), in, true); });
-        CHECK_MESSAGE(report.empty(), c.describe(), report);
+/// What block 0 does, in its order. `late`: copies and products end as late as the kernel's waits allow, so that
+/// whoever goes on without them has gone as far as he can. Nothing where the kernel stops, and then the test has
+/// failed.
+std::vector<emulator::Activity> activities_of(const Configuration& c, const Inputs& in, bool late) {
+    try {
+        const auto launches = emulator::record_activity(
+            0, [&] { run(c.stage(), in, true); }, late);
+        return launches.at(0).activities;
+    } catch (const CudaError& error) {
+        FAIL_CHECK(c.describe(), std::string(error.what()));
+        return {};
     }
+}
+
+bool is_consumers(const emulator::Activity& activity) { return activity.warp >= 4; }
+
+/// Whether in this run a consumer has gone past the last barrier of its threads before all of another one's had come to
+/// theirs.
+bool one_went_on_alone(const Configuration& c, const std::vector<emulator::Activity>& activities) {
+    std::map<unsigned, emulator::Activity> last;  // by warp
+    for (const auto& activity : activities)
+        if (is_consumers(activity) && activity.what == emulator::Doing::barrier) last[activity.warp] = activity;
+    for (int a = 1; a <= c.consumers; ++a)
+        for (int b = 1; b <= c.consumers; ++b) {
+            std::uint64_t passed = 0, came = 0;
+            for (int warp = 0; warp < 4; ++warp) {
+                passed = std::max(passed, last[unsigned(4 * a + warp)].end);
+                came = std::max(came, last[unsigned(4 * b + warp)].begin);
+            }
+            if (a != b && passed < came) return true;
+        }
+    return false;
+}
+
+/// What a block of the contract does with T_c whole tiles of keys: who asks for tiles, how far ahead of the products,
+/// and how often and when each warp gives a slot back.
+void check_roles(const Configuration& c) {
+    const int T_c = 2 * c.stages + 1;
+    const Inputs in = make_inputs(shape_of(1, c.B_r(), T_c * c.B_c, c.d), Values::normal, test_seed());
+    const auto activities = activities_of(c, in, true);
+    if (activities.empty()) return;
+
+    const int boxes = c.d / 64;                                                           // of TMA, that make a tile
+    const int products_of_scores = c.d / 16, products = products_of_scores + c.B_c / 16;  // of a step
+    std::vector<std::uint64_t> copies;                                                    // when each began
+    std::map<unsigned, std::vector<std::uint64_t>> arrivals;                              // by warp
+    std::map<unsigned, int> begun;                                                        // products, by warp
+    std::vector<std::uint64_t> output_ended(std::size_t(T_c), 0);  // the last product of P V_t, of all warps
+    std::map<unsigned, std::vector<int>> given_back;               // by warp: before P V_t begins
+    std::uint64_t first_product = 0;
+    for (const auto& activity : activities) {
+        if (activity.what == emulator::Doing::copy) {
+            if (is_consumers(activity)) {
+                FAIL_CHECK(c.describe(), "warp ", activity.warp, " of consumer ", activity.warp / 4 - 1,
+                           " asks for a tile; expected that the producer asks for all of them");
+                return;
+            }
+            copies.push_back(activity.begin);
+        }
+        if (activity.what == emulator::Doing::arrive) arrivals[activity.warp].push_back(activity.begin);
+        if (activity.what != emulator::Doing::product) continue;
+        if (first_product == 0) first_product = activity.begin;
+        const int number = begun[activity.warp]++, t = number / products;
+        if (number % products == products_of_scores)
+            given_back[activity.warp].push_back(int(arrivals[activity.warp].size()));
+        if (t < T_c) output_ended[std::size_t(t)] = std::max(output_ended[std::size_t(t)], activity.happened);
+    }
+    const auto tiles_before = [&](std::uint64_t moment) {
+        return std::count_if(copies.begin(), copies.end(), [=](auto begin) { return begin < moment; }) / boxes -
+               c.consumers;
+    };
+    check_count("tiles of K and V that have been asked for before the first product begins, as many as there are slots",
+                std::uint64_t(tiles_before(first_product)), std::uint64_t(2 * std::min(c.stages, T_c)), c.name_and_d());
+    for (int warp = 4; warp < 4 * (1 + c.consumers); ++warp) {
+        const std::string who = "warp " + std::to_string(warp % 4) + " of consumer " + std::to_string(warp / 4 - 1);
+        check_count("arrivals of " + who + ", one for each tile of K and of V", arrivals[unsigned(warp)].size(),
+                    std::uint64_t(2 * T_c), c.name_and_d());
+        for (int t = 0; t < int(given_back[unsigned(warp)].size()); ++t)
+            if (given_back[unsigned(warp)][std::size_t(t)] < 2 * t + 1) {
+                FAIL_CHECK(c.describe(), "before ", who, " begins P V_", t, " it has arrived ",
+                           given_back[unsigned(warp)][std::size_t(t)], " times; expected ", 2 * t + 1, ": K_", t,
+                           " has been read by then");
+                return;
+            }
+    }
+    for (int t = 0; t < T_c; ++t)
+        check_count("tiles of K and V that have been asked for before P V_" + std::to_string(t) +
+                        " ends: K_t has been read by then",
+                    std::uint64_t(tiles_before(output_ended[std::size_t(t)])),
+                    std::uint64_t(std::min(t + 1 + c.stages, T_c) + std::min(t + c.stages, T_c)), c.name_and_d());
+}
+
+/// Barriers of threads that so many blocks of keys make a block of threads pass, beyond what it does with one.
+void check_no_barrier_in_the_loop(const Configuration& c) {
+    const auto barriers = [&](int T_c) {
+        const Inputs in = make_inputs(shape_of(1, c.B_r(), T_c * c.B_c, c.d), Values::normal, test_seed());
+        const emulator::Work work = work_of(c.stage(), in);
+        return work.barriers + work.named_barriers;
+    };
+    check_count("barriers of threads that four more blocks of keys take", barriers(5) - barriers(1), 0, c.name_and_d());
+}
+#endif
+
+#ifndef FLASHLADDER_GPU
+/// Whether nothing stops the kernel, nor races, with so many queries and keys: that says which line, where a wrong
+/// result has a number.
+bool is_sound(const Configuration& c, int n_q, int n_k) {
+    const Inputs in = make_inputs(shape_of(1, n_q, n_k, c.d), Values::normal, test_seed());
+    const std::string report = emulator::find_race([&] { run(c.stage(), in, true); });
+    CHECK_MESSAGE(report.empty(), c.describe(), report);
+    return report.empty();
+}
+#endif
+
+bool is_right(const Configuration& c, const Inputs& in) {
+    const std::string wrong = fault(c.stage(), in);
+    CHECK_MESSAGE(wrong.empty(), c.describe(), wrong);
+    return wrong.empty();
+}
+
+TEST_CASE("EXERCISE 10.1: a consumer's output leaves when its own threads have written it") {
+    // A single block of keys: no slot is filled again. The consumers come to their ends at nearly the same time.
+#ifndef FLASHLADDER_GPU
+    for (const Configuration& c : {best_of_64, best_of_128})
+        if (!is_sound(c, c.B_r(), 40)) return;
+#endif
+    for (const Configuration& c : configurations)
+        for (int times = 0; times < 3; ++times)
+            if (!is_right(c, make_inputs(shape_of(3, c.B_r(), 40, c.d), Values::normal, test_seed() + times))) return;
+#ifndef FLASHLADDER_GPU
+    // The first block of queries sees no key, so that nothing but the end is left.
+    constexpr int runs = 10;
+    for (const Configuration& c : {best_of_64, best_of_128}) {
+        Inputs in = make_inputs(shape_of(1, c.B_r() + 1, 1, c.d), Values::normal, test_seed());
+        in.shape.causal = true;
+        bool alone = false;
+        for (int times = 0; times < runs && !alone; ++times) alone = one_went_on_alone(c, activities_of(c, in, false));
+        CHECK_MESSAGE(alone, c.describe(), "in ", runs, " of ", runs,
+                      " runs the consumers have waited for each other at their ends; expected that each waits for its "
+                      "own 128 threads alone");
+    }
+#endif
+}
+
+TEST_CASE("EXERCISE 10.2: a producer and its consumers") {
+#ifndef FLASHLADDER_GPU
+    for (const Configuration& c : {best_of_64, best_of_128, configurations[1], configurations[3]})
+        if (!is_sound(c, 50, (2 * c.stages + 1) * c.B_c - 5)) return;
+#endif
+    for (const Configuration& c : configurations)
+        for (const int n_k : {(4 * c.stages + 1) * c.B_c, drawn_length(c.B_c, 1, c.stages * c.B_c, 0)})
+            if (!is_right(c, make_inputs(shape_of(2, c.B_r() - 14, n_k, c.d), Values::normal, test_seed()))) return;
+    for (const Configuration& c : {best_of_64, best_of_128})
+        for (const int n_k : {1, c.B_r() + 70}) {
+            Inputs in = make_inputs(shape_of(2, c.B_r() + 69, n_k, c.d), Values::normal, test_seed());
+            in.shape.causal = true;
+            if (!is_right(c, in)) return;
+        }
+    AttentionShape grouped = shape_of(4, 60, 3 * best_of_64.B_c, 64);
+    grouped.kv_heads = 2;
+    if (!is_right(best_of_64, make_inputs(grouped, Values::normal, test_seed()))) return;
+#ifndef FLASHLADDER_GPU
+    for (const Configuration& c : configurations) check_roles(c);
+    for (const Configuration& c : {best_of_64, best_of_128}) check_no_barrier_in_the_loop(c);
 #endif
 }
 

@@ -70,81 +70,93 @@ __device__ __forceinline__ Task task_of_block(const Problem& p) {
     return {i, head, head / p.group, batch, (max(end, 0) + Config::B_c - 1) / Config::B_c};
 }
 
-/// The producer, one thread: asks for all that the task needs, as slots become free.
-template <class Memory, class Maps>
-__device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Task& task) {
-    constexpr int B_c = Memory::Config::B_c, stages = Memory::Config::stages;
-    using KeyTile = typename Memory::KeyTile;
-    for (int c = 0; c < Memory::Config::consumers; ++c)
-        tile::load(typename Memory::QueryTile{smem.Q[c]}, maps.Q, smem.Q_full[c], task.i + c * 64, task.head,
-                   task.batch);
-    for (int t = 0; t < task.T_c; ++t) {
-        const int slot = t % stages;
-        // EXERCISE 10.1 A slot may take a new tile when the one of the round before has been read: when that phase of
-        // its empty barrier has ended. In round 0 there is nothing to wait for; the phase before the first one counts
-        // as ended. Which parity is that? The starter waits for the phase of this round, and for ever.
-        // TODO: your code, instead of this.
-        const int parity = t / stages % 2;
-        // END 10.1
-        ptx::barrier_wait(smem.K_empty[slot], parity);
-        tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_full[slot], t * B_c, task.kv_head, task.batch);
-        ptx::barrier_wait(smem.V_empty[slot], parity);
-        tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_full[slot], t * B_c, task.kv_head, task.batch);
-    }
+/// What a consumer makes of S = Q_i K_j^T, where j is the first key of the tile: P, the operand of P V_j. Scales, hides
+/// what queries do not see, moves O and the sums to the new maximum. If causal, the warp's first row sees no key behind
+/// `last_key`.
+template <bool causal, class Element, int B_c, int d, class Softmax>
+__device__ __forceinline__ auto weigh(tile::Accumulator<16, B_c>& S_reg, tile::Accumulator<16, d>& O_reg,
+                                      Softmax& softmax, const Problem& p, int j, int last_key) {
+    tile::multiply_all(S_reg, p.scale_log2);
+    if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+    if (!causal && j + B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
+    softmax.update(S_reg, O_reg);
+    softmax.add(S_reg);
+    return tile::to_operand<Element>(S_reg);
 }
 
-/// A consumer, 128 threads: 64 queries against all keys that come.
+/// The last thing that a consumer does, when its threads have written O over its Q_i: these 64 rows go to O, from query
+/// i on.
+template <class Memory>
+__device__ __forceinline__ void send_O(Memory& smem, const tile::TensorMap<typename Memory::QueryTile>& O,
+                                       const Task& task, int consumer, int i) {
+    // EXERCISE 10.1 TMA may read the 64 rows when all 128 threads of this consumer have written theirs. The other
+    // consumers are elsewhere, and nobody waits for them. In the starter all meet, and one thread sends for all.
+    // TODO: your code, instead of this.
+    constexpr int consumers = Memory::Config::consumers;
+    ptx::fence_proxy_async();
+    ptx::named_barrier_sync(1, consumers * warpgroup);
+    if (threadIdx.x != warpgroup) return;
+    for (int c = 0; c < consumers; ++c)
+        tile::store(O, typename Memory::QueryTile{smem.Q[c]}, i + c * 64, task.head, task.batch);
+    ptx::bulk_wait_read<0>();
+    // END 10.1
+}
+
+// EXERCISE 10.2 Build: a producer and its consumers. The kernel below calls these three functions: thread 0 makes the
+// barriers; one thread is the producer, which asks for all tiles of the task, and does nothing else; 128 threads are a
+// consumer, which computes 64 of the task's queries. The slots of K and those of V are rings: tile t goes into slot
+// t % stages. Who waits, waits for a tile or for a slot, and for nobody else. The starter is right, and slow: as in
+// rung 09 consumers ask for tiles themselves, and meet in each step; and they use one slot of each ring.
+// TODO: your code, instead of this.
+/// By one thread, before any other uses them.
+template <class Memory>
+__device__ __forceinline__ void init_barriers(Memory& smem) {
+    for (auto& barrier : smem.Q_full) ptx::barrier_init(barrier, 1);
+    ptx::barrier_init(smem.K_full[0], 1);
+    ptx::barrier_init(smem.V_full[0], 1);
+}
+/// The producer, one thread.
+template <class Memory, class Maps>
+__device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Task& task) {}
+/// A consumer, 128 threads.
 template <bool causal, class Memory, class Maps>
 __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, const Task& task,
                                         int consumer) {
-    constexpr int B_c = Memory::Config::B_c, stages = Memory::Config::stages;
     using KeyTile = typename Memory::KeyTile;
+    constexpr int B_c = Memory::Config::B_c;
     const typename Memory::QueryTile Q_smem{smem.Q[consumer]};
-    const int warp = threadIdx.x % warpgroup / 32, lane = threadIdx.x % 32;
+    const KeyTile K_smem{smem.K[0]}, V_smem{smem.V[0]};
+    const int warp = threadIdx.x % warpgroup / 32;
     const int i = task.i + consumer * 64, first_row = i + warp * 16;  // of the consumer, of the warp
-    const int last_key = first_row + p.N_k - p.N_q;
     tile::Accumulator<16, Memory::d> O_reg;
     tile::fill(O_reg, 0);
     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax;
+    if (warp == 0 && ptx::elect_one())
+        tile::load(Q_smem, maps.Q, smem.Q_full[consumer], task.i + consumer * 64, task.head, task.batch);
     ptx::barrier_wait(smem.Q_full[consumer], 0);
     for (int t = 0; t < task.T_c; ++t) {
-        const int j = t * B_c, slot = t % stages, parity = t / stages % 2;
+        ptx::named_barrier_sync(15, Memory::Config::consumers * warpgroup);  // the slots are free
+        if (threadIdx.x == warpgroup) {
+            tile::load(K_smem, maps.K, smem.K_full[0], t * B_c, task.kv_head, task.batch);
+            tile::load(V_smem, maps.V, smem.V_full[0], t * B_c, task.kv_head, task.batch);
+        }
         tile::Accumulator<16, B_c> S_reg;
-        ptx::barrier_wait(smem.K_full[slot], parity);
-        tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[slot]});
+        ptx::barrier_wait(smem.K_full[0], t % 2);
+        tile::begin_multiply_transposed(S_reg, Q_smem, K_smem);
         tile::wait<0>(S_reg);
-        if (lane == 0) ptx::barrier_arrive(smem.K_empty[slot]);  // for its warp, which has waited as one
-        tile::multiply_all(S_reg, p.scale_log2);
-        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
-        if (!causal && j + B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
-        softmax.update(S_reg, O_reg);
-        softmax.add(S_reg);
-        auto P_reg = tile::to_operand<typename Memory::Element>(S_reg);
-        ptx::barrier_wait(smem.V_full[slot], parity);
-        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[slot]});
-        // EXERCISE 10.3 The slot of V_j may be filled again when the product has read it, and not before. The starter
-        // gives it back too early.
-        // TODO: your code, instead of this.
-        if (lane == 0) ptx::barrier_arrive(smem.V_empty[slot]);
+        auto P_reg = weigh<causal, typename Memory::Element>(S_reg, O_reg, softmax, p, t * B_c,
+                                                             first_row + p.N_k - p.N_q);
+        ptx::barrier_wait(smem.V_full[0], t % 2);
+        tile::begin_multiply(O_reg, P_reg, V_smem);
         tile::wait<0>(O_reg);
-        // END 10.3
     }
-
     const auto lse_rows = softmax.finish(O_reg);
     const unsigned q_rows = (task.batch * p.heads + task.head) * p.N_q;  // of the heads before
     if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
-    tile::store(Q_smem, O_reg, warp * 16);
-    ptx::fence_proxy_async();
-    // EXERCISE 10.2 The 128 threads of this consumer meet; the others are elsewhere. Barrier 0 is the one of all
-    // threads, 15 more have numbers. The starter takes number 1 for every consumer, and so warps of two may meet.
-    // TODO: your code, instead of this.
-    ptx::named_barrier_sync(1, warpgroup);
-    // END 10.2
-    if (threadIdx.x % warpgroup == 0) {
-        tile::store(maps.O, Q_smem, i, task.head, task.batch);
-        ptx::bulk_wait_read<0>();
-    }
+    tile::store(Q_smem, O_reg, warp * 16);  // all 16 rows of the warp
+    send_O(smem, maps.O, task, consumer, i);
 }
+// END 10.2
 
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
@@ -156,13 +168,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     const Task task = task_of_block<causal, Config>(p);
 
     if (threadIdx.x == 0) {
-        for (auto& barrier : smem.Q_full) ptx::barrier_init(barrier, 1);
-        for (int slot = 0; slot < Config::stages; ++slot) {
-            ptx::barrier_init(smem.K_full[slot], 1);
-            ptx::barrier_init(smem.V_full[slot], 1);
-            ptx::barrier_init(smem.K_empty[slot], 4 * Config::consumers);  // one lane of each warp arrives
-            ptx::barrier_init(smem.V_empty[slot], 4 * Config::consumers);
-        }
+        init_barriers(smem);
         ptx::fence_barrier_init();
     }
     __syncthreads();
