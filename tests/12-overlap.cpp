@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "launch.h"
 #include "rung_suite.h"
@@ -24,14 +25,6 @@ struct Sizes {
 };
 constexpr Sizes of_64{64, 192, 128, 3, 4}, of_128{128, 128, 128, 2, 2};
 
-/// The same with keys that are 0: all scores are 0, all weights 1, and no maximum ever changes. Whoever mixes up P of
-/// two blocks, or forgets to rescale, does not notice.
-Inputs inputs_without_scores(int heads, int n_q, int n_k, int d, std::uint64_t seed) {
-    Inputs in = inputs(heads, n_q, n_k, d, false, seed);
-    std::fill(in.K.begin(), in.K.end(), 0.0f);
-    return in;
-}
-
 #ifndef FLASHLADDER_GPU
 /// Blocks of keys that all tasks go over, of all heads. Each has one at least.
 int steps(const Sizes& size, int heads, int n_q, int n_k, bool causal) {
@@ -42,40 +35,61 @@ int steps(const Sizes& size, int heads, int n_q, int n_k, bool causal) {
     }
     return heads * steps;
 }
-#endif
 
-TEST_CASE("EXERCISE 12.1: the softmax begins while another product is under way") {
-    for (const Sizes& size : {of_64, of_128}) {
-        const int heads = 3, blocks = 4;
-        const Inputs in = inputs_without_scores(heads, size.B_r, blocks * size.B_c, size.d, test_seed());
-        const std::string wrong = fault(stage_under_test(), in);
-        CHECK_MESSAGE(wrong.empty(), wrong);
-#ifndef FLASHLADDER_GPU  // a GPU shows it in its time alone
-        if (!wrong.empty()) continue;
-        const auto work = work_of(stage_under_test(), in);
-        const std::uint64_t of_step = size.B_r * (size.B_c + 4);
-        check_count("exponentials", work.exponentials, heads * blocks * of_step, to_string(in.shape));
-        // The first block of keys has nothing to hide under.
-        check_count("exponentials while a product of the same warpgroup is under way", work.overlapped_exponentials,
-                    heads * (blocks - 1) * of_step, to_string(in.shape));
-#endif
+/// In what order a task of four blocks of keys is done: products that are begun together, exponentials beside them, and
+/// when turns and K_j go on.
+void check_order(const Sizes& size) {
+    const int blocks = 4, products_of_S = size.d / 16, products_of_O = size.B_c / 16;
+    const Inputs in = inputs(1, size.B_r, blocks * size.B_c, size.d, false, test_seed());
+    const std::string where = to_string(in.shape) + ", " + std::to_string(blocks) + " blocks of keys";
+    const std::uint64_t of_step = size.B_r * (size.B_c + 4);
+    const auto work = work_of(stage_under_test(), in);
+    check_count("exponentials", work.exponentials, blocks * of_step, where);
+    // The first block of keys has nothing to hide under.
+    check_count("exponentials while a product of the same warpgroup is under way", work.overlapped_exponentials,
+                (blocks - 1) * of_step, where);
+
+    // What goes on without its threads is done as late as these allow. A warp's first barrier is __syncthreads(), its
+    // others are turns. In one of them, the first to arrive anywhere is who passes it.
+    struct Turn {
+        std::vector<emulator::Activity> products;
+        std::uint64_t passed = 0, arrivals = 0;  // arrivals before the exponentials
+        bool exponentials = false;
+    };
+    const auto launches = emulator::record_activity(0, [&] { run(stage_under_test(), in, true); }, true);
+    for (int consumer = 0; consumer < size.consumers; ++consumer) {
+        std::vector<Turn> turns;
+        for (const auto& activity : launches.at(0).activities) {
+            if (activity.warp != 4u + 4u * unsigned(consumer)) continue;
+            if (activity.what == emulator::Doing::barrier && activity.counts) turns.emplace_back();
+            if (turns.empty()) continue;
+            Turn& turn = turns.back();
+            if (activity.what == emulator::Doing::product && turn.passed == 0) turn.products.push_back(activity);
+            if (activity.what == emulator::Doing::exponential) turn.exponentials = true;
+            if (activity.what != emulator::Doing::arrive || turn.exponentials) continue;
+            if (turn.arrivals++ == 0) turn.passed = activity.begin;
+        }
+        const auto check = [&](int block, const std::string& what, auto found, int expected) {
+            check_count("consumer " + std::to_string(consumer) + ", block of keys " + std::to_string(block + 1) + ": " +
+                            what, std::uint64_t(found), std::uint64_t(expected), where);
+        };
+        for (int block = 0; block < blocks && block + 1 < int(turns.size()); ++block) {
+            const Turn& turn = turns[std::size_t(block) + 1];
+            check(block, "matrix instructions begun in its turn, those of S" +
+                             std::string(block ? " and of P V of the block before" : ""),
+                  turn.products.size(), products_of_S + (block ? products_of_O : 0));
+            check(block, "of these, under way when the turn is passed on",
+                  std::count_if(turn.products.begin(), turn.products.end(),
+                                [&](const auto& product) { return product.happened > turn.passed; }),
+                  int(turn.products.size()));
+            check(block, "arrivals before its exponentials: the turn is passed on, K_j is given back", turn.arrivals,
+                  2);
+        }
     }
 }
-
-TEST_CASE("EXERCISE 12.2: O and P are left alone until their product is done") {
-    for (const Sizes& size : {of_64, of_128})
-        for (const Values values : {Values::growing_maximum, Values::peaky}) {
-            const Inputs in = inputs(2, size.B_r, 4 * size.B_c, size.d, false, test_seed(), values);
-            const std::string wrong = fault(stage_under_test(), in);
-            CHECK_MESSAGE(wrong.empty(), wrong);
-#ifndef FLASHLADDER_GPU
-            const std::string report = race(stage_under_test(), in);
-            CHECK_MESSAGE(report.empty(), report);
 #endif
-        }
-}
 
-TEST_CASE("EXERCISE 12.3: every block with a key that comes too late for some query has a mask") {
+TEST_CASE("EXERCISE 12.1: every block with a key that comes too late for some query has a mask") {
     std::uint64_t seed = test_seed();
     for (const Sizes& size : {of_64, of_128})
         for (const int more_keys : more_keys_near(64, seed)) {  // queries of a consumer
@@ -87,7 +101,7 @@ TEST_CASE("EXERCISE 12.3: every block with a key that comes too late for some qu
         }
 }
 
-TEST_CASE("EXERCISE 12.4: consumers take turns") {
+TEST_CASE("EXERCISE 12.2: consumers take turns") {
     for (const Sizes& size : {of_64, of_128})
         for (const int multiprocessors : {1, 2}) {
             const VirtualGpu gpu(multiprocessors);
@@ -118,6 +132,29 @@ TEST_CASE("EXERCISE 12.4: consumers take turns") {
                         waits[4 + 4 * consumer], 1 + blocks + (consumer == 0), to_string(in.shape));
     }
 #endif
+}
+
+TEST_CASE("EXERCISE 12.3: S of a block beside P V of the block before, and the softmax under P V") {
+    const auto check_that = [](const Inputs& in) {
+        const std::string wrong = fault(stage_under_test(), in);
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        return wrong.empty();
+    };
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128}) {
+        const VirtualGpu one(1);  // several tasks, one after the other
+        bool right = true;
+        for (const int n_k : {size.B_c, 2 * size.B_c - 3, (size.stages + 2) * size.B_c})
+            right &= check_that(inputs(2, size.B_r, n_k, size.d, false, seed++, Values::growing_maximum));
+        right &= check_that(inputs(1, 2 * size.B_r, 2 * size.B_r + 1, size.d, true, seed++, Values::growing_maximum));
+#ifndef FLASHLADDER_GPU
+        if (!right) continue;
+        const Inputs in = inputs(1, size.B_r, (size.stages + 2) * size.B_c, size.d, false, seed++, Values::peaky);
+        const std::string report = race(stage_under_test(), in);
+        CHECK_MESSAGE(report.empty(), report);
+        if (report.empty()) check_order(size);
+#endif
+    }
 }
 
 constexpr const char* overlaps[] = {"no overlap", "ping-pong", "intra"};

@@ -108,25 +108,20 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
     }
 }
 
-/// Consumers begin products one after the other: 0, 1, ..., 0, ... Each has a named barrier, at which it waits for the
-/// one before it. All threads of a consumer.
+/// Consumers begin products one after the other: 0, 1, ..., 0, ... All threads of a consumer call these.
 template <class Config>
 struct Turns {
     int consumer;
 
-    // EXERCISE 12.4 Consumer c waits at named barrier 1 + c, and whoever has begun its products lets the next one
-    // through. Those who wait and those who pass are both counted. The starter has no turns: all begin when they like.
+    // EXERCISE 12.2 wait() returns when this consumer may begin products; pass() lets the next one, and goes on at
+    // once. open() comes before all turns of a block, and close() behind them. None of them does anything if
+    // !Config::ping_pong. The starter has no turns: all begin when they like.
     // TODO: your code, instead of this.
+    __device__ __forceinline__ void open() const {}
     __device__ __forceinline__ void wait() const {}
     __device__ __forceinline__ void pass() const {}
-    // END 12.4
-    /// The last one makes the first one begin; at the end, the first one takes back what the last one has passed.
-    __device__ __forceinline__ void open() const {
-        if (consumer == Config::consumers - 1) pass();
-    }
-    __device__ __forceinline__ void close() const {
-        if (consumer == 0) wait();
-    }
+    __device__ __forceinline__ void close() const {}
+    // END 12.2
 };
 
 /// A consumer, 128 threads: 64 queries of each task against all keys that come.
@@ -147,32 +142,13 @@ struct Consumer {
     tile::Accumulator<16, Memory::d> O_reg = {};
     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax = {};
 
-    __device__ __forceinline__ void begin_scores(Scores& S_reg) {
-        smem.K_ring.wait_full(key);
-        turns.wait();
-        const typename Memory::QueryTile Q_smem{smem.Q[query.slot][consumer]};
-        tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[key.slot]});
-    }
-    __device__ __forceinline__ void begin_output() {
-        smem.V_ring.wait_full(value);
-        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
-    }
-    __device__ __forceinline__ void end_scores() {
-        if (lane == 0) smem.K_ring.release(key);
-        key.advance();
-    }
-    __device__ __forceinline__ void end_output() {
-        tile::wait<0>(O_reg, P_reg);
-        if (lane == 0) smem.V_ring.release(value);
-        value.advance();
-    }
-
+    __device__ __forceinline__ auto Q_i() const { return typename Memory::QueryTile{smem.Q[query.slot][consumer]}; }
     __device__ __forceinline__ void hide(Scores& S_reg, int first_row, int j) {
         if (causal) tile::hide_right_of(S_reg, first_row + p.N_k - p.N_q - j);
         if (!causal) tile::hide_columns(S_reg, p.N_k - j);
     }
     /// S becomes P = 2^(scale S - scale m), one multiply-add and one exponential an element; m is of scores as they
-    /// are. Returns by what O, which is under way, is to be multiplied.
+    /// are. Returns by what the O of the blocks before is to be multiplied.
     __device__ __forceinline__ tile::RowValues<16> weigh(Scores& S_reg) {
         const float scale = Config::fused ? p.scale_log2 : 1;
         if (!Config::fused) tile::multiply_all(S_reg, p.scale_log2);
@@ -197,40 +173,33 @@ struct Consumer {
         return rescale;
     }
 
-    /// The first block of a task, behind which there is no P yet.
-    __device__ __forceinline__ void first_step(int first_row, int j) {
-        Scores S_reg;
-        begin_scores(S_reg);
-        turns.pass();
-        tile::wait<0>(S_reg);
-        end_scores();
-        hide(S_reg, first_row, j);
-        weigh(S_reg);
-        P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
-    }
-    /// S and P of block j, while O takes up the block before.
+    // EXERCISE 12.3 Build: S, softmax and O += P V of the blocks of keys, the last one first: a call of first_step(),
+    // one of step() for each further block, one of last_step(). S of a block and P V of the block before are begun
+    // together, in one turn. The softmax runs while P V is under way; if !Config::intra, when nothing is. The starter
+    // does one thing after the other, as rung 11.
+    // TODO: your code, instead of this.
+    __device__ __forceinline__ void first_step(int first_row, int j) { step<true>(first_row, j); }
     template <bool masked>
     __device__ __forceinline__ void step(int first_row, int j) {
         Scores S_reg;
-        begin_scores(S_reg);
-        begin_output();
+        smem.K_ring.wait_full(key);
+        turns.wait();
+        tile::begin_multiply_transposed(S_reg, Q_i(), KeyTile{smem.K[key.slot]});
         turns.pass();
-        // EXERCISE 12.1 Two products are under way, and the softmax needs S alone. How many may still be pending here,
-        // if Config::intra? The starter waits for both.
-        // TODO: your code, instead of this.
         tile::wait<0>(S_reg);
-        // END 12.1
-        end_scores();
+        if (lane == 0) smem.K_ring.release(key);
+        key.advance();
         if (masked) hide(S_reg, first_row, j);
-        const auto rescale = weigh(S_reg);
-        // EXERCISE 12.2 O_reg and P_reg belong to the tensor cores until end_output(). What may be done before it, what
-        // only after it? The starter does all before.
-        // TODO: your code, instead of this.
+        tile::multiply_rows(O_reg, weigh(S_reg));
         P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
-        tile::multiply_rows(O_reg, rescale);
-        end_output();
-        // END 12.2
+        smem.V_ring.wait_full(value);
+        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
+        tile::wait<0>(O_reg, P_reg);
+        if (lane == 0) smem.V_ring.release(value);
+        value.advance();
     }
+    __device__ __forceinline__ void last_step() {}
+    // END 12.3
 
     /// All steps of a task.
     __device__ __forceinline__ void compute(const Task& task, int first_row) {
@@ -241,16 +210,15 @@ struct Consumer {
         smem.Q_ring[consumer].wait_full(query);
         first_step(first_row, j);
         j -= Config::B_c;
-        // EXERCISE 12.3 Without a mask, only the first block can have keys that are not there. If causal, more blocks
+        // EXERCISE 12.1 Without a mask, only the first block can have keys that are not there. If causal, more blocks
         // may have keys that come too late for some query of this consumer: which? The starter masks no other block.
         // TODO: your code, instead of this.
-        // END 12.3
+        // END 12.1
 #pragma unroll 1
         for (; j >= 0; j -= Config::B_c) step<false>(first_row, j);
         if (lane == 0) smem.Q_ring[consumer].release(query);
         query.advance();
-        begin_output();
-        end_output();
+        last_step();
     }
     __device__ __forceinline__ void store(const Task& task, int first_row) {
         const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};

@@ -108,16 +108,18 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
     }
 }
 
-/// Consumers begin products one after the other: 0, 1, ..., 0, ... Each has a named barrier, at which it waits for the
-/// one before it. All threads of a consumer.
+/// Consumers begin products one after the other: 0, 1, ..., 0, ... All threads of a consumer call these.
 template <class Config>
 struct Turns {
     int consumer;
 
-    // EXERCISE 12.4 Consumer c waits at named barrier 1 + c, and whoever has begun its products lets the next one
-    // through. Those who wait and those who pass are both counted. The starter has no turns: all begin when they like.
+    // EXERCISE 12.2 wait() returns when this consumer may begin products; pass() lets the next one, and goes on at
+    // once. open() comes before all turns of a block, and close() behind them. None of them does anything if
+    // !Config::ping_pong. The starter has no turns: all begin when they like.
+    // STARTER __device__ __forceinline__ void open() const {}
     // STARTER __device__ __forceinline__ void wait() const {}
     // STARTER __device__ __forceinline__ void pass() const {}
+    // STARTER __device__ __forceinline__ void close() const {}
     static constexpr int pair = 2 * warpgroup;  // who waits and who passes
     __device__ __forceinline__ void wait() const {
         if (Config::ping_pong) ptx::named_barrier_sync(1 + consumer, pair);
@@ -125,7 +127,6 @@ struct Turns {
     __device__ __forceinline__ void pass() const {
         if (Config::ping_pong) ptx::named_barrier_arrive(1 + (consumer + 1) % Config::consumers, pair);
     }
-    // END 12.4
     /// The last one makes the first one begin; at the end, the first one takes back what the last one has passed.
     __device__ __forceinline__ void open() const {
         if (consumer == Config::consumers - 1) pass();
@@ -133,6 +134,7 @@ struct Turns {
     __device__ __forceinline__ void close() const {
         if (consumer == 0) wait();
     }
+    // END 12.2
 };
 
 /// A consumer, 128 threads: 64 queries of each task against all keys that come.
@@ -153,32 +155,13 @@ struct Consumer {
     tile::Accumulator<16, Memory::d> O_reg = {};
     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax = {};
 
-    __device__ __forceinline__ void begin_scores(Scores& S_reg) {
-        smem.K_ring.wait_full(key);
-        turns.wait();
-        const typename Memory::QueryTile Q_smem{smem.Q[query.slot][consumer]};
-        tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[key.slot]});
-    }
-    __device__ __forceinline__ void begin_output() {
-        smem.V_ring.wait_full(value);
-        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
-    }
-    __device__ __forceinline__ void end_scores() {
-        if (lane == 0) smem.K_ring.release(key);
-        key.advance();
-    }
-    __device__ __forceinline__ void end_output() {
-        tile::wait<0>(O_reg, P_reg);
-        if (lane == 0) smem.V_ring.release(value);
-        value.advance();
-    }
-
+    __device__ __forceinline__ auto Q_i() const { return typename Memory::QueryTile{smem.Q[query.slot][consumer]}; }
     __device__ __forceinline__ void hide(Scores& S_reg, int first_row, int j) {
         if (causal) tile::hide_right_of(S_reg, first_row + p.N_k - p.N_q - j);
         if (!causal) tile::hide_columns(S_reg, p.N_k - j);
     }
     /// S becomes P = 2^(scale S - scale m), one multiply-add and one exponential an element; m is of scores as they
-    /// are. Returns by what O, which is under way, is to be multiplied.
+    /// are. Returns by what the O of the blocks before is to be multiplied.
     __device__ __forceinline__ tile::RowValues<16> weigh(Scores& S_reg) {
         const float scale = Config::fused ? p.scale_log2 : 1;
         if (!Config::fused) tile::multiply_all(S_reg, p.scale_log2);
@@ -203,6 +186,50 @@ struct Consumer {
         return rescale;
     }
 
+    // EXERCISE 12.3 Build: S, softmax and O += P V of the blocks of keys, the last one first: a call of first_step(),
+    // one of step() for each further block, one of last_step(). S of a block and P V of the block before are begun
+    // together, in one turn. The softmax runs while P V is under way; if !Config::intra, when nothing is. The starter
+    // does one thing after the other, as rung 11.
+    // STARTER __device__ __forceinline__ void first_step(int first_row, int j) { step<true>(first_row, j); }
+    // STARTER template <bool masked>
+    // STARTER __device__ __forceinline__ void step(int first_row, int j) {
+    // STARTER     Scores S_reg;
+    // STARTER     smem.K_ring.wait_full(key);
+    // STARTER     turns.wait();
+    // STARTER     tile::begin_multiply_transposed(S_reg, Q_i(), KeyTile{smem.K[key.slot]});
+    // STARTER     turns.pass();
+    // STARTER     tile::wait<0>(S_reg);
+    // STARTER     if (lane == 0) smem.K_ring.release(key);
+    // STARTER     key.advance();
+    // STARTER     if (masked) hide(S_reg, first_row, j);
+    // STARTER     tile::multiply_rows(O_reg, weigh(S_reg));
+    // STARTER     P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
+    // STARTER     smem.V_ring.wait_full(value);
+    // STARTER     tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
+    // STARTER     tile::wait<0>(O_reg, P_reg);
+    // STARTER     if (lane == 0) smem.V_ring.release(value);
+    // STARTER     value.advance();
+    // STARTER }
+    // STARTER __device__ __forceinline__ void last_step() {}
+    __device__ __forceinline__ void begin_scores(Scores& S_reg) {
+        smem.K_ring.wait_full(key);
+        turns.wait();
+        tile::begin_multiply_transposed(S_reg, Q_i(), KeyTile{smem.K[key.slot]});
+    }
+    __device__ __forceinline__ void begin_output() {
+        smem.V_ring.wait_full(value);
+        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
+    }
+    __device__ __forceinline__ void end_scores() {
+        if (lane == 0) smem.K_ring.release(key);
+        key.advance();
+    }
+    __device__ __forceinline__ void end_output() {
+        tile::wait<0>(O_reg, P_reg);
+        if (lane == 0) smem.V_ring.release(value);
+        value.advance();
+    }
+
     /// The first block of a task, behind which there is no P yet.
     __device__ __forceinline__ void first_step(int first_row, int j) {
         Scores S_reg;
@@ -221,24 +248,20 @@ struct Consumer {
         begin_scores(S_reg);
         begin_output();
         turns.pass();
-        // EXERCISE 12.1 Two products are under way, and the softmax needs S alone. How many may still be pending here,
-        // if Config::intra? The starter waits for both.
-        // STARTER tile::wait<0>(S_reg);
         tile::wait<Config::intra ? 1 : 0>(S_reg);
-        // END 12.1
         end_scores();
         if (masked) hide(S_reg, first_row, j);
         const auto rescale = weigh(S_reg);
-        // EXERCISE 12.2 O_reg and P_reg belong to the tensor cores until end_output(). What may be done before it, what
-        // only after it? The starter does all before.
-        // STARTER P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
-        // STARTER tile::multiply_rows(O_reg, rescale);
-        // STARTER end_output();
-        end_output();
+        end_output();  // until then O and P are the tensor cores'
         P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
         tile::multiply_rows(O_reg, rescale);
-        // END 12.2
     }
+    /// The P V that is left.
+    __device__ __forceinline__ void last_step() {
+        begin_output();
+        end_output();
+    }
+    // END 12.3
 
     /// All steps of a task.
     __device__ __forceinline__ void compute(const Task& task, int first_row) {
@@ -249,17 +272,16 @@ struct Consumer {
         smem.Q_ring[consumer].wait_full(query);
         first_step(first_row, j);
         j -= Config::B_c;
-        // EXERCISE 12.3 Without a mask, only the first block can have keys that are not there. If causal, more blocks
+        // EXERCISE 12.1 Without a mask, only the first block can have keys that are not there. If causal, more blocks
         // may have keys that come too late for some query of this consumer: which? The starter masks no other block.
         // STARTER
         for (; causal && j >= 0 && j + Config::B_c - 1 > last_key; j -= Config::B_c) step<true>(first_row, j);
-        // END 12.3
+        // END 12.1
 #pragma unroll 1
         for (; j >= 0; j -= Config::B_c) step<false>(first_row, j);
         if (lane == 0) smem.Q_ring[consumer].release(query);
         query.advance();
-        begin_output();
-        end_output();
+        last_step();
     }
     __device__ __forceinline__ void store(const Task& task, int first_row) {
         const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};
