@@ -15,9 +15,6 @@
 namespace flashladder {
 namespace {
 
-constexpr int B_r = 32;  // queries of a block
-constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16; }
-
 /// LSE alone: it needs S, the maximum and the sum, but neither P as a matrix nor V.
 void check_lse(const Inputs& in, const char* what) {
     const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
@@ -26,8 +23,8 @@ void check_lse(const Inputs& in, const char* what) {
                               result.furthest_lse.index, result.furthest_lse.found, result.furthest_lse.expected));
 }
 
-/// Each query finds its own key, and its row of O is that key's row of V. Says where an element went, where the norms of
-/// errors only say that something is wrong.
+/// Each query finds its own key, and its row of O is that key's row of V. Says where an element went, where the norms
+/// of errors only say that something is wrong.
 void check_one_hot(DType dtype, int d) {
     AttentionShape shape = shape_of(1, 64, 64, d);
     shape.dtype = dtype;
@@ -62,6 +59,9 @@ void check_that(const Inputs& in) {
 using Count = std::uint64_t;
 using emulator::Access;
 
+constexpr int B_r = 32;  // queries of a block
+constexpr int keys_a_block(int d) { return d == 64 ? 32 : 16; }
+
 emulator::Work work_on(const AttentionShape& shape) {
     return count_stage(stage_under_test(), make_inputs(shape, Values::normal, test_seed())).work.total();
 }
@@ -81,7 +81,8 @@ TEST_CASE("EXERCISE 4.3: O leaves in whole rows") {
     check_that(inputs(1, 100, 60, 64, true, test_seed()));  // queries 0 to 39 see no key
 #ifndef FLASHLADDER_GPU
     for (const int d : {64, 128}) {
-        const auto O = count_stage(stage_under_test(), make_inputs(shape_of(1, 64, 16, d), Values::normal, 1)).tensors.at("O");
+        const auto O =
+            count_stage(stage_under_test(), make_inputs(shape_of(1, 64, 16, d), Values::normal, 1)).tensors.at("O");
         check_count(fmt::format("d {}: bytes of O that a warp stores at a time", d),
                     O.written.requested_bytes / std::max<Count>(O.written.accesses, 1), 512);
         check_count(fmt::format("d {}: bytes of the sectors that this takes", d), O.written.sectors * 32,
@@ -109,18 +110,21 @@ TEST_CASE("EXERCISE 4.4: both products in matrix instructions") {
         const Count blocks = 2 * 128 / B_r, steps = 192 / Count(keys_a_block(d)), width = Count(d);
         const emulator::Work work = work_on(shape);
         check_count("operations of matrix instructions", work.matrix_flops, Count(shape.flops()), to_string(shape));
-        check_count("matrix instructions of 16 x 8 x 16", work.matrix_instructions, work.matrix_flops / (16 * 8 * 16 * 2),
-                    to_string(shape));
-        // Each 8 x 8 matrix of K_j and V_j comes once a step. A of Q_i is four for each 16 x 16, and O is stored by rows.
+        check_count("matrix instructions of 16 x 8 x 16", work.matrix_instructions,
+                    work.matrix_flops / (16 * 8 * 16 * 2), to_string(shape));
+        // Each 8 x 8 matrix of K_j and V_j comes once a step. A of Q_i is four for each 16 x 16, and O is stored by
+        // rows.
         const Count per_step = 2 * width / 8 * Count(keys_a_block(d)) / 8, of_Q = 8 * width / 16, of_O = width / 8;
-        check_count(fmt::format("{}: reads of shared memory by a block of queries, {} matrices of K_j and V_j in each of {} "
-                                "steps and {} of Q_i",
-                                to_string(shape), per_step, steps, of_Q),
-                    work.shared_of(Access::read).accesses / blocks, steps * per_step + of_Q, steps * per_step + of_Q + of_O);
+        check_count(
+            fmt::format("{}: reads of shared memory by a block of queries, {} matrices of K_j and V_j in each of {} "
+                        "steps and {} of Q_i",
+                        to_string(shape), per_step, steps, of_Q),
+            work.shared_of(Access::read).accesses / blocks, steps * per_step + of_Q, steps * per_step + of_Q + of_O);
         // Shared memory is written when Q_i, K_j and V_j come and when O leaves, 2 bytes an element: never with P.
-        check_count(fmt::format("{}: bytes that a block writes to shared memory, of Q_i, K_j, V_j and O", to_string(shape)),
-                    work.shared_of(Access::write).requested_bytes / blocks, 2 * width * (B_r + 2 * 192),
-                    2 * width * (2 * B_r + 2 * 192));
+        check_count(
+            fmt::format("{}: bytes that a block writes to shared memory, of Q_i, K_j, V_j and O", to_string(shape)),
+            work.shared_of(Access::write).requested_bytes / blocks, 2 * width * (B_r + 2 * 192),
+            2 * width * (2 * B_r + 2 * 192));
     }
 #endif
 }

@@ -114,18 +114,18 @@ __device__ void softmax_row(float (&S_reg)[B_c / n][4], float (&O_reg)[d / n][4]
 /// 16 columns of P as A: two accumulators, of the left 8 columns and of the right 8.
 template <class Element>
 __device__ void to_operand(std::uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
-    // EXERCISE 4.2 Which two floats become a[0], a[1], a[2] and a[3]? The drawing above says it. The starter goes row by
-    // row, and gives wrong results.
+    // EXERCISE 4.2 Which two floats become a[0], a[1], a[2] and a[3]? The drawing above says it. The starter goes row
+    // by row, and gives wrong results.
     // TODO: your code, instead of this.
     a[0] = pack<Element>(left[0], left[1]), a[1] = pack<Element>(right[0], right[1]);
     a[2] = pack<Element>(left[2], left[3]), a[3] = pack<Element>(right[2], right[3]);
     // END 4.2
 }
 
-// EXERCISE 4.4 Build: both products, by ldmatrix and mma. S_reg += Q_i K_j^T: Q_reg[r][x / k] is an A, of 16 queries and
-// of their elements x to x + 15. O_reg += P V_j: the softmax has left P in accumulators, which `to_operand` makes an A of.
-// K_smem and V_smem are (B_c, d). Each 8 x 8 matrix of them is fetched once, and serves both tiles of queries. The starter
-// is right, and slow: rung 03's multiply-adds, and A's elements by shuffles from the lanes that hold them.
+// EXERCISE 4.4 Build: both products, by ldmatrix and mma. S_reg += Q_i K_j^T: Q_reg[r][x / k] is an A, of 16 queries
+// and of their elements x to x + 15. O_reg += P V_j: the softmax has left P in accumulators, which `to_operand` makes
+// an A of. K_smem and V_smem are (B_c, d). Each 8 x 8 matrix of them is fetched once, and serves both tiles of queries.
+// The starter is right, and slow: rung 03's multiply-adds, and A's elements by shuffles from the lanes that hold them.
 // TODO: your code, instead of this.
 /// Of A, row g + 8 h, column x: the lane of the quad that holds it tells the others.
 template <class Element>
@@ -180,8 +180,9 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     load_tile<d>(Q_smem, Q, i, B_r, N_q);
     __syncwarp();
     Fragments<d> Q_reg;
-    // EXERCISE 4.1 Q_reg[r][x / k] becomes A of rows 16 r to 16 r + 15 of Q_i, columns x to x + 15: four 8 x 8 matrices, by
-    // one ldmatrix. To which row does this lane point, and at which of its columns? The starter's lanes all point to the same.
+    // EXERCISE 4.1 Q_reg[r][x / k] becomes A of rows 16 r to 16 r + 15 of Q_i, columns x to x + 15: four 8 x 8
+    // matrices, by one ldmatrix. To which row does this lane point, and at which of its columns? The starter's lanes
+    // all point to the same.
     // TODO: your code, instead of this.
     for (int x = 0; x < d; x += k)
         for (int r = 0; r < tiles; ++r) ptx::ldmatrix(Q_reg[r][x / k], Q_smem + r * k * d + x);
@@ -207,8 +208,8 @@ __global__ void __launch_bounds__(warp) tensor_core_flash(const Element* Q, cons
     }
 
     // EXERCISE 4.3 O = O_reg / l leaves in whole rows, 16 bytes a lane: by way of O_smem, (B_r, d), where Q_i was, and
-    // `store_tile`. Who else reads and writes there, and when have they? The starter is right, and slow: lanes store what they
-    // have, 4 bytes each.
+    // `store_tile`. Who else reads and writes there, and when have they? The starter is right, and slow: lanes store
+    // what they have, 4 bytes each.
     // TODO: your code, instead of this.
     for (int r = 0; r < tiles * 2; ++r) {
         const float l_row = row_sum(l[r]), inverse = l_row == 0 ? 0 : 1 / l_row;

@@ -35,32 +35,50 @@ template <class Element, int d, bool causal, class Sizes>
 __global__ void __launch_bounds__(threads) split_q_flash(const Element* Q, const Element* K, const Element* V,
                                                          Element* O, float* lse, int N_q, int N_k, int group,
                                                          float scale_log2) {
-    constexpr int B_r = Sizes::B_r, B_c = Sizes::B_c, rows = B_r / warps;  // of a warp
+    constexpr int B_r = Sizes::B_r, B_c = Sizes::B_c;
     const tile::SharedTile<Element, B_r, d> Q_smem{dynamic_shared<Element>()};  // O at the end
     const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements};
     const tile::SharedTile<Element, B_c, d> V_smem{K_smem.data + K_smem.elements};
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y, kv_head = head / group;
     const unsigned q_rows = head * N_q, kv_rows = kv_head * N_k;  // of the heads before
     const int i = blockIdx.x * B_r, end = causal ? min(N_k, i + B_r + N_k - N_q) : N_k;
-    const int first_row = threadIdx.x / 32 * rows;  // of those that this warp owns
+    const auto load_keys = [&](int j) {  // K_j and V_j, by all threads
+        tile::copy_in<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
+        tile::copy_in<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
+    };
 
     tile::copy_in<threads>(Q_smem, Q, q_rows + i, q_rows + N_q);
+    // EXERCISE 5.2 Build: from here to O. Each warp owns a quarter of the rows of Q_i, of S and of O, and walks over
+    // the keys before `end`, which load_keys(j) fetches for all four. At the end O, rounded, is in Q_smem, where all
+    // threads may read it, and LSE in `lse`, if that is there. The starter is right, and slow: a thread owns a row, and
+    // multiplies by itself what it fetches from device memory.
+    // STARTER __syncthreads();  // Q_i is there
+    // STARTER for (int row = threadIdx.x; row < B_r; row += threads) {
+    // STARTER     const int seen = causal ? min(N_k, i + row + N_k - N_q + 1) : N_k;
+    // STARTER     float O_row[d] = {}, m = -INFINITY, l = 0;
+    // STARTER     for (int key = 0; key < seen; ++key) {
+    // STARTER         const std::size_t first = std::size_t(kv_rows + key) * d;
+    // STARTER         float s = 0;
+    // STARTER         for (int x = 0; x < d; ++x) s += scale_log2 * float(*Q_smem.at(row, x)) * float(K[first + x]);
+    // STARTER         const float m_old = m, p = exp2f(s - (m = fmaxf(m, s))), rescale = exp2f(m_old - m);
+    // STARTER         for (int x = 0; x < d; ++x) O_row[x] = rescale * O_row[x] + p * float(V[first + x]);
+    // STARTER         l = rescale * l + p;
+    // STARTER     }
+    // STARTER     for (int x = 0; x < d; ++x) *Q_smem.at(row, x) = Element(l == 0 ? 0 : O_row[x] / l);
+    // STARTER     if (lse && i + row < N_q) lse[q_rows + i + row] = l == 0 ? -INFINITY : tile::log_2 * m + logf(l);
+    // STARTER }
+    // STARTER __syncthreads();
+    constexpr int rows = B_r / warps;
     __syncthreads();
+    const int first_row = threadIdx.x / 32 * rows;   // of those that this warp owns
+    const int last_key = i + first_row + N_k - N_q;  // that the first of them sees, if causal; the next sees one more
     tile::Operand<Element, rows, d> Q_reg;
-    // EXERCISE 5.1 Load the rows of Q_i that this warp owns. If causal, which key is the last that the first of them
-    // sees? The next row sees one more. The starter takes warp 0's rows for everybody's.
-    // STARTER const int last_key = i + N_k - N_q;
-    // STARTER tile::load(Q_reg, Q_smem, 0);
-    // STARTER __syncthreads();  // others read these rows too, and O is stored there
-    const int last_key = i + first_row + N_k - N_q;
     tile::load(Q_reg, Q_smem, first_row);
-    // END 5.1
     tile::Accumulator<rows, d> O_reg;
     tile::fill(O_reg, 0);
     tile::OnlineSoftmax<rows> softmax;
     for (int j = 0; j < end; j += B_c) {
-        tile::copy_in<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
-        tile::copy_in<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
+        load_keys(j);
         __syncthreads();  // the tiles are there
         tile::Accumulator<rows, B_c> S_reg;
         tile::fill(S_reg, 0);
@@ -80,24 +98,26 @@ __global__ void __launch_bounds__(threads) split_q_flash(const Element* Q, const
     __syncwarp();                           // if the loop did not run, other lanes may still be reading Q_i
     tile::store(Q_smem, O_reg, first_row);  // no other warp has read these rows
     __syncthreads();
+    // END 5.2
     tile::copy_out<threads>(O, Q_smem, q_rows + i, q_rows + N_q);
 }
 
 /// Combines the warps' values of each row by `combine`; every warp gets them. `smem` is (warps, B_r).
 template <int B_r, class Combine>
 __device__ tile::RowValues<B_r> over_warps(tile::RowValues<B_r> values, float* smem, Combine combine) {
+    // EXERCISE 5.1 Every warp has the values of its own keys alone: make of each row's four what `combine` makes of
+    // them, in every warp. value[r][h] of a lane belongs to row tile::row_of(r, h), and all lanes of a quad have it.
+    // The block meets before each call, so nobody reads `smem` any more. The starter leaves each warp with its own.
+    // STARTER
     const int own = threadIdx.x / 32;
     tile::store_rows(smem + own * B_r, values, 0, B_r);
     __syncthreads();  // every warp's values are there
-    // EXERCISE 5.2 Every warp has the values of its own keys alone. Combine them with those of the other warps: value
-    // [r][h] of a lane belongs to row tile::row_of(r, h). The starter leaves each warp with its own.
-    // STARTER
     for (int warp = 0; warp < warps; ++warp)
         for (int r = 0; r < B_r / 16; ++r)
             for (int h = 0; h < 2; ++h)
                 if (warp != own)
                     values.value[r][h] = combine(values.value[r][h], smem[warp * B_r + tile::row_of(r, h)]);
-    // END 5.2
+    // END 5.1
     return values;
 }
 
@@ -130,11 +150,8 @@ __device__ void add_parts(tile::Accumulator<B_r, columns>& O_reg, const float* O
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const int row = tile::row_of(r, e / 2), column = first_column + tile::column_of(c, e);
-                // EXERCISE 5.3 Every warp has a part of this element of O. Add them up. The starter has warp 0's alone.
-                // STARTER O_reg.fragment[r][c][e] += O_smem[row * d + column];
                 for (int warp = 0; warp < warps; ++warp)
                     O_reg.fragment[r][c][e] += O_smem[(warp * B_r + row) * d + column];
-                // END 5.3
             }
 }
 
@@ -144,6 +161,9 @@ __global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const
                                                          Element* O, float* lse, int N_q, int N_k, int group,
                                                          float scale_log2) {
     constexpr int B_r = Sizes::B_r, B_c = Sizes::B_c, keys = B_c / warps, columns = d / warps;  // of a warp
+    using Scores = tile::Accumulator<B_r, keys>;     // of all rows, for this warp's keys
+    using Part = tile::Accumulator<B_r, d>;          // of O, from these keys
+    using Output = tile::Accumulator<B_r, columns>;  // from all keys, this warp's columns
     const tile::SharedTile<Element, B_r, d> Q_smem{dynamic_shared<Element>()};  // O at the end
     const tile::SharedTile<Element, B_c, d> K_smem{Q_smem.data + Q_smem.elements};
     const tile::SharedTile<Element, B_c, d> V_smem{K_smem.data + K_smem.elements};
@@ -156,14 +176,14 @@ __global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const
     const int i = blockIdx.x * B_r;
 
     tile::copy_in<threads>(Q_smem, Q, q_rows + i, q_rows + N_q);
-    tile::Accumulator<B_r, columns> O_reg;
+    Output O_reg;
     tile::fill(O_reg, 0);
     tile::OnlineSoftmax<B_r> softmax;  // m of all keys so far, l of this warp's
     for (int j = 0; j < N_k; j += B_c) {
         tile::copy_in<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
         tile::copy_in<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
         __syncthreads();  // the tiles are there
-        tile::Accumulator<B_r, keys> S_reg;
+        Scores S_reg;
         tile::fill(S_reg, 0);
         tile::multiply_transposed(S_reg, Q_smem, 0, K_warp);
         tile::multiply_all(S_reg, scale_log2);
@@ -171,9 +191,9 @@ __global__ void __launch_bounds__(threads) split_k_flash(const Element* Q, const
         const auto m_new = over_warps(tile::row_max(S_reg, softmax.m), row_smem, Max{});
         softmax.raise(m_new, O_reg);
         tile::exponentials(S_reg, m_new);
-        const auto P_reg = tile::to_operand<Element>(S_reg);
+        const tile::Operand<Element, B_r, keys> P_reg = tile::to_operand<Element>(S_reg);
         softmax.add(P_reg);
-        tile::Accumulator<B_r, d> part_reg;
+        Part part_reg;
         tile::fill(part_reg, 0);
         tile::multiply(part_reg, P_reg, V_warp);
         store_part<d>(O_smem + warp * B_r * d, part_reg);
