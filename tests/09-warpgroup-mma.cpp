@@ -2,9 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +10,7 @@
 #include "rung_suite.h"
 
 #ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
 #include "harness/counts.h"
 #endif
 
@@ -38,55 +36,92 @@ const Stage& stage_with(const Tiles& tiles) {
     return tiles.variant.empty() ? stage_under_test() : find_stage("09-warpgroup-mma/" + tiles.variant);
 }
 
-/// Makes all columns of a tensor the same as those `period` before.
-void repeat_columns(std::vector<float>& tensor, int d, int period) {
-    for (std::size_t at = 0; at < tensor.size(); ++at)
-        if (int(at % d) >= period) tensor[at] = tensor[at - period];
+#ifndef FLASHLADDER_GPU
+/// What a stage does, counted, with LSE; nothing where the kernel stops, and then the test has failed.
+emulator::CountedWork counted(const Stage& stage, const Inputs& in) {
+    try {
+        return count_stage(stage, in, true).work;
+    } catch (const CudaError& error) {
+        FAIL_CHECK(std::string(error.what()));
+        return {};
+    }
 }
 
-/// Makes all rows of V the same, and its panels of 64 columns too: wherever a product finds them, P V is that row. Only
-/// with whole tiles, since rows past the end are 0.
-void make_values_alike(Inputs& in) {
-    const std::size_t d = std::size_t(in.shape.head_dim);
-    for (std::size_t at = d; at < in.V.size(); ++at) in.V[at] = in.V[at - d];
-    repeat_columns(in.V, in.shape.head_dim, 64);
+/// The keys of the stage's tiles, by what causal blocks of 64 queries ask for: all tiles up to the diagonal. 0 if by
+/// that no number of keys can be told.
+int keys_of_a_tile(int d) {
+    constexpr int n_q = 512, n_k = n_q + 16;  // no multiple of a tile is a multiple of all
+    const auto asked = [&](int keys) {
+        int sum = 0;
+        for (int seen = 80; seen <= n_k; seen += 64) sum += std::min(n_k, (seen + keys - 1) / keys * keys);
+        return sum;
+    };
+    const StageCounts counts = count_stage(stage_under_test(), inputs(1, n_q, n_k, d, true, test_seed()));
+    const std::uint64_t rows = counts.tensors.at("K").read.requested_bytes / (std::uint64_t(d) * 2);
+    for (int keys = 16; keys <= 256; keys += 16)
+        if (std::uint64_t(asked(keys)) == rows) return keys;
+    return 0;
+}
+#endif
+
+TEST_CASE("EXERCISE 9.1: how large a block is") {
+    for (const int d : {64, 128}) {
+        const std::string wrong = fault(stage_under_test(), inputs(2, 100, 300, d, false, test_seed()));
+        CHECK_MESSAGE(wrong.empty(), "d ", d, ": ", wrong);
+#ifndef FLASHLADDER_GPU
+        const auto work = counted(stage_under_test(), inputs(1, 64, 128, d, false, test_seed()));
+        if (work.launches.empty()) return;
+        const std::string with_d = "d " + std::to_string(d) + ": ", of_four = ", where four are on a multiprocessor";
+        const auto& launch = work.launches.at(0);
+        check_count(with_d + "threads of a block" + of_four + " with 128 registers a thread", launch.block.x, 128);
+        // Each block has 1 KB more for the system.
+        check_count(with_d + "bytes of shared memory of a block" + of_four, launch.dynamic_shared_bytes, 0,
+                    228 * 1024 / 4 - 1024);
+        if (launch.block.x != 128) return;
+        check_count(with_d + "keys of a tile, with at most 96 registers for S and O", keys_of_a_tile(d),
+                    d == 64 ? 128 : 64);
+#endif
+    }
 }
 
-TEST_CASE("EXERCISE 9.1: a product is waited for before its sums are read") {
-    // All slices of 16 columns are the same, and all values: it does not matter which of them a descriptor names.
-    std::uint64_t seed = test_seed();
+#ifndef FLASHLADDER_GPU
+/// Products are wgmma's: with Q_i, K_j and V_j from shared memory, and two waits a step for what they make.
+void check_products(const Tiles& tiles, int d) {
+    using emulator::Access, emulator::Doing;
+    const int n_q = 64 * tiles.warpgroups, T_c = 3;
+    const Inputs in = inputs(1, n_q, T_c * tiles.keys - 5, d, false, test_seed());
+    const auto work = counted(stage_with(tiles), in);
+    if (work.launches.empty()) return;
+    const auto total = work.total();
+    const std::uint64_t steps = std::uint64_t(tiles.warpgroups) * T_c;
+    const std::string of = stage_with(tiles).name() + ", d " + std::to_string(d) + ": ";
+    check_count(of + "bytes of Q_i, K_j and V_j in shared memory that wgmma reads",
+                total.shared_of(Access::wgmma_operand).requested_bytes, steps * (64 + 2 * tiles.keys) * d * 2);
+    check_count(of + "bytes of shared memory that threads read", total.shared_of(Access::read).requested_bytes, 0);
+    check_count(of + "matrix instructions, of 16 columns of Q_i and K_j and of 16 rows of V_j",
+                total.matrix_instructions, steps * (d + tiles.keys) / 16);
+    const auto launches = emulator::record_activity(0, [&] { run(stage_with(tiles), in, true); });
+    std::uint64_t waits = 0;
+    for (const auto& activity : launches.at(0).activities)
+        waits += activity.warp == 0 && activity.what == Doing::wait && activity.counts;
+    check_count(of + "times that a warp waits: in each step for K_j, S, V_j and O, once for Q_i and for the end", waits,
+                2 + 4 * T_c);
+}
+#endif
+
+TEST_CASE("EXERCISE 9.2: products of a warpgroup") {
+#ifndef FLASHLADDER_GPU
     for (const int d : {64, 128})
-        for (const Tiles& tiles : all_tiles(d))
-            for (const int n_k : {tiles.keys, 3 * tiles.keys}) {
-                Inputs in = make_inputs(shape_of(2, 100, n_k, d), Values::normal, seed++);
-                for (auto* tensor : {&in.Q, &in.K}) repeat_columns(*tensor, d, 16);
-                make_values_alike(in);
-                const std::string wrong = fault(stage_with(tiles), in);
-                CHECK_MESSAGE(wrong.empty(), stage_with(tiles).name(), ": ", wrong);
-            }
-}
-
-TEST_CASE("EXERCISE 9.2: the 16 columns of a step, in every panel") {
-    // Only one slice of Q is not 0, and all of K: the scores are those of that slice, and of no other.
-    for (const int d : {64, 128})
-        for (int slice = -1; slice < d / 16; ++slice) {  // -1: all of them
-            Inputs in = make_inputs(shape_of(2, 70, 2 * all_tiles(d)[0].keys, d), Values::normal, test_seed());
-            for (std::size_t at = 0; slice >= 0 && at < in.Q.size(); ++at)
-                if (int(at % d) / 16 != slice) in.Q[at] = 0;
-            make_values_alike(in);
-            const std::string wrong = fault(stage_under_test(), in);
-            CHECK_MESSAGE(wrong.empty(), "columns ", std::max(slice, 0) * 16, " on: ", wrong);
-        }
-}
-
-TEST_CASE("EXERCISE 9.3: the 16 rows of a step, through all panels") {
+        for (const std::size_t of_all : {0, 4, 5}) check_products(all_tiles(d)[of_all], d);
+    const std::string report = race(stage_under_test(), inputs(1, 60, 150, 64, false, test_seed()));
+    CHECK_MESSAGE(report.empty(), report);
+#endif
     std::mt19937_64 random(test_seed());
     for (const int d : {64, 128})
         for (const Tiles& tiles : all_tiles(d))
             for (const int n_k :
                  {1, drawn_length(tiles.keys, 1, 200, random()), drawn_length(tiles.keys, 1, 400, random())}) {
-                const Inputs in = make_inputs(shape_of(2, 70, n_k, d), Values::normal, random());
-                const std::string wrong = fault(stage_with(tiles), in);
+                const std::string wrong = fault(stage_with(tiles), inputs(2, 70, n_k, d, false, random()));
                 CHECK_MESSAGE(wrong.empty(), stage_with(tiles).name(), ": ", wrong);
             }
 }

@@ -45,27 +45,22 @@ struct Shared {
 template <class Tile>
 CUtensorMap map_of(const void* tensor, const Strides& strides, int batch, int heads, int n) {
     using Element = typename Tile::Element;
-    // EXERCISE 8.1 The distances from a row to the next, a head to the next, a batch to the next, as the tensor has
-    // them, in bytes. The starter believes that nothing ever lies between.
+    // EXERCISE 8.1 A map with the tensor's four dimensions, columns first: how long they are, how far it is along each
+    // but the first, what one copy moves, and in which order chunks lie in shared memory. The starter's has 8 elements.
     // TODO: your code, instead of this.
-    const std::uint64_t row = Tile::columns * sizeof(Element);
-    const std::array<std::uint64_t, 3> distances{row, row * n, row * n * heads};
+    const std::array<std::uint64_t, 4> extents{8, 1, 1, 1};
+    const std::array<std::uint64_t, 3> distances{16, 16, 16};
+    const std::array<std::uint32_t, 4> box{8, 1, 1, 1};
+    return ptx::make_tensor_map<Element, 4>(static_cast<const Element*>(tensor), extents, distances, box,
+                                            ptx::Swizzle::none);
     // END 8.1
-    return ptx::make_tensor_map<Element, 4>(
-        static_cast<const Element*>(tensor),
-        {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)}, distances,
-        {panel, Tile::rows, 1, 1}, ptx::Swizzle::bytes_128);
 }
 
-/// Asks for the rows from `row` on of a head. `full` counts the bytes: all of the tile's, since rows past the end are
-/// filled with 0. By one thread; waits for nothing.
+/// Asks for the rows from `row` on of a head, in boxes of a panel; `full` counts their bytes. Rows past the end will be
+/// 0. By one thread; waits for nothing.
 template <class Tile>
 __device__ __forceinline__ void load(const Tile& tile, const CUtensorMap& map, ptx::Barrier& full, int row, int head,
                                      int batch) {
-    // EXERCISE 8.2 How many bytes will come? The starter expects one panel, so at d = 128 the barrier opens too early.
-    // TODO: your code, instead of this.
-    ptx::barrier_arrive_expect_tx(full, Tile::rows * panel * sizeof(typename Tile::Element));
-    // END 8.2
 #pragma unroll
     for (int column = 0; column < Tile::columns; column += panel)
         ptx::tma_load(tile.data + column * Tile::rows, map, full, {column, row, head, batch});
@@ -97,32 +92,15 @@ __global__ void __launch_bounds__(threads)
     const int first_row = threadIdx.x / 32 * rows;
     const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
 
-    if (threadIdx.x == 0) {
-        ptx::barrier_init(smem.Q_full, 1);
-        for (int slot = 0; slot < stages; ++slot) {
-            ptx::barrier_init(smem.K_full[slot], 1);  // one arrival a phase: that of the thread which asks
-            ptx::barrier_init(smem.V_full[slot], 1);
-        }
-        ptx::fence_barrier_init();
-    }
-    __syncthreads();  // before it nobody may wait for a barrier
-
-    const auto ask_for_K = [&](int t) {  // block t, once its slot is free
-        const typename Memory::KeyTile slot{smem.K[t % stages]};
-        if (threadIdx.x == 0 && t < T_c) load(slot, K, smem.K_full[t % stages], t * B_c, kv_head, batch);
-    };
-    const auto ask_for_V = [&](int t) {
-        const typename Memory::KeyTile slot{smem.V[t % stages]};
-        if (threadIdx.x == 0 && t < T_c) load(slot, V, smem.V_full[t % stages], t * B_c, kv_head, batch);
-    };
-    // All slots but V's last, which has its turn in the first step: from then on each step asks for a V and a K.
-    if (threadIdx.x == 0) load(Q_smem, Q, smem.Q_full, i, head, batch);
-#pragma unroll
-    for (int t = 0; t < stages; ++t) {
-        ask_for_K(t);
-        if (t < stages - 1) ask_for_V(t);
-    }
-    ptx::barrier_wait(smem.Q_full, 0);
+    // EXERCISE 8.3 Build: Q_i, and the tiles of K and V, by TMA. Thread 0 asks for them; Q_full, K_full[] and V_full[]
+    // tell all threads that they have come. Block t of K goes to the slot smem.K[t % stages], of V to smem.V[t % stages],
+    // as soon as nobody reads any more what is there: while a tile is multiplied with, two others are under way. The
+    // arithmetic stands here already. The starter asks for nothing, and takes 0 for all elements.
+    // TODO: your code, instead of this.
+    for (int x = threadIdx.x; x < Memory::QueryTile::elements; x += threads) smem.Q[x] = Element(0.0f);
+    for (int x = threadIdx.x; x < Memory::KeyTile::elements; x += threads)
+        for (int slot = 0; slot < stages; ++slot) smem.K[slot][x] = smem.V[slot][x] = Element(0.0f);
+    __syncthreads();
     tile::Operand<Element, rows, d> Q_reg;
     if (Config::Q_in_registers) tile::load(Q_reg, Q_smem, first_row);
     tile::Accumulator<rows, d> O_reg;
@@ -130,23 +108,11 @@ __global__ void __launch_bounds__(threads)
     tile::OnlineSoftmax<rows> softmax;
     for (int t = 0; t < T_c; ++t) {
         const int j = t * B_c, slot = t % stages;
-        // EXERCISE 8.3 A slot's barrier ends a phase each time that its tile has come. Phases have parities 0, 1, 0, 1
-        // and so on; a wait for the parity of the phase before returns at once. The starter waits for the first phase
-        // each time.
-        // TODO: your code, instead of this.
-        const int parity = 0;
-        // END 8.3
-        ptx::barrier_wait(smem.K_full[slot], parity);
-        __syncthreads();  // nobody reads V_(t-1) any more
-        ask_for_V(t + stages - 1);
         tile::Accumulator<rows, B_c> S_reg;
         tile::fill(S_reg, 0);
         const typename Memory::KeyTile K_smem{smem.K[slot]}, V_smem{smem.V[slot]};
         if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem);
         else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem);
-        ptx::barrier_wait(smem.V_full[slot], parity);
-        __syncthreads();  // nobody reads K_t any more
-        ask_for_K(t + stages);
         tile::multiply_all(S_reg, scale_log2);
         if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
         if (!causal && j + B_c > N_k) tile::hide_columns(S_reg, N_k - j);
@@ -155,18 +121,19 @@ __global__ void __launch_bounds__(threads)
         softmax.add(P_reg);
         tile::multiply(O_reg, P_reg, V_smem);
     }
+    // END 8.3
 
     const auto lse_rows = softmax.finish(O_reg);
     const unsigned q_rows = (batch * gridDim.y + head) * N_q;  // of the heads before
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
     __syncwarp();  // a warp's rows of Q_i are read by that warp alone
     tile::store(Q_smem, O_reg, first_row);
-    // EXERCISE 8.4 TMA sees shared memory another way than loads and stores do (the async proxy). What must each thread
-    // do before the barrier, so that TMA sees what the thread has stored? The starter does nothing.
+    // EXERCISE 8.2 TMA sees shared memory another way than loads and stores do (the async proxy). Let it see what the
+    // threads have stored. The starter has the barrier of the threads alone.
     // TODO: your code, instead of this.
-    // END 8.4
     __syncthreads();
     if (threadIdx.x == 0) store(O, Q_smem, i, head, batch);
+    // END 8.2
 }
 
 template <class Element, int d, bool causal, class Config>

@@ -3,8 +3,8 @@
 // Idea      wgmma multiplies a (64, 16) by a (16, n) matrix for four warps together. B, and A if wanted, come from shared
 //           memory as TMA left them: a descriptor of 64 bits says where. The instruction runs on while the threads do;
 //           they wait for it as they wait for a copy.
-// Saves     ldmatrix, with its registers and issue slots; mma.sync reaches about 62% of what wgmma does. A block is one
-//           warpgroup with 64 queries, small enough for four on a multiprocessor: while one waits, others multiply.
+// Saves     ldmatrix, with its registers and issue slots; mma.sync reaches about 62% of what wgmma does. A block is small
+//           enough for four on a multiprocessor: while one waits, others multiply.
 // Costs     registers that nobody may touch while a product is under way: fence, commit, wait.
 // Source    PTX ISA, "Asynchronous warpgroup level matrix instructions"; FlashAttention-3 (Shah et al., 2024)
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
@@ -14,6 +14,7 @@
 #include "ptx/fence.h"
 #include "ptx/wgmma.h"
 #include "tile/copy.h"
+#include "tile/multiply.h"
 #include "tile/online_softmax.h"
 
 namespace flashladder {
@@ -43,65 +44,28 @@ __device__ __forceinline__ auto registers(tile::Accumulator<16, columns>& C) -> 
     return reinterpret_cast<float(&)[columns / 2]>(C.fragment);
 }
 
-/// Until the products are done that this warpgroup has begun, C among them: C may be read then, and what they read may
-/// be overwritten. By a warpgroup.
-template <int columns>
-__device__ __forceinline__ void wait(tile::Accumulator<16, columns>& C) {
-    // EXERCISE 9.1 How many groups of products may still be under way when C is read, if C's own is the youngest? The
-    // starter lets one be, and reads C too early.
-    // TODO: your code, instead of this.
-    ptx::wgmma_wait<1>(registers(C));
-    // END 9.1
-}
-
-// A tile lies in panels of 64 columns, 128 bytes a row; eight rows, 1024 bytes, are what the swizzle repeats after.
-constexpr unsigned row_bytes = 128, group_bytes = 8 * row_bytes;
-
-/// The 16 columns from `column` on of a tile, all rows: an operand whose index k runs along the rows, as in Q K^T.
-template <class Tile>
-__device__ __forceinline__ ptx::Descriptor columns_of(const Tile& tile, int column) {
-    // EXERCISE 9.2 Where do these columns begin: in which panel, and how many bytes into its rows? The starter looks for
-    // all of them in the first panel's first 16 columns.
-    // TODO: your code, instead of this.
-    const unsigned begin = 0;
-    // END 9.2
-    // 16 columns are two chunks side by side: the first distance is not looked at. Eight rows further: group_bytes.
-    return ptx::matrix_descriptor(tile.data, 16, group_bytes, ptx::Swizzle::bytes_128) + begin;
-}
-
-/// The 16 rows from `row` on of a tile, all columns: an operand whose index k runs from row to row, as in P V.
-template <class Tile>
-__device__ __forceinline__ ptx::Descriptor rows_of(const Tile& tile, int row) {
-    // EXERCISE 9.3 n runs along a row here, through 64 columns of a panel and then to the next panel; k goes on by eight
-    // rows. How far is it from panel to panel? The starter takes the next panel for the next eight rows.
-    // TODO: your code, instead of this.
-    constexpr unsigned panel_bytes = group_bytes;
-    // END 9.3
-    return ptx::matrix_descriptor(tile.data, panel_bytes, group_bytes, ptx::Swizzle::bytes_128) + row * row_bytes;
-}
-
-/// Begins S = Q K^T, (64, B_c), with both operands in shared memory. By a warpgroup.
+// EXERCISE 9.2 Build: the products, by wgmma. `begin_multiply_transposed` begins S = Q K^T, `begin_multiply` O += P V;
+// both return while the tensor cores are at work. `wait` returns when all products are done that this warpgroup has
+// begun, C among them: C may be read then, and what they read may be overwritten. Q, K and V are tiles in shared memory
+// as TMA has left them, P is in registers. All 128 threads of a warpgroup call them together. The starter is right, and
+// slow: rung 08's mma.sync, which has nothing to wait for.
+// TODO: your code, instead of this.
 template <class QueryTile, class KeyTile, int B_c>
 __device__ __forceinline__ void begin_multiply_transposed(tile::Accumulator<16, B_c>& S, const QueryTile& Q,
                                                           const KeyTile& K) {
-    ptx::wgmma_fence(registers(S));
-#pragma unroll
-    for (int k = 0; k < QueryTile::columns; k += 16)
-        ptx::wgmma<typename QueryTile::Element>(registers(S), columns_of(Q, k), columns_of(K, k), k > 0);
-    ptx::wgmma_commit();
+    tile::fill(S, 0);
+    tile::multiply_transposed(S, Q, threadIdx.x % 128 / 32 * 16, K);
 }
-
-/// Begins O += P V, (64, d), with P in registers: the accumulator that S was, rounded, is the operand. By a warpgroup.
 template <class Element, class ValueTile, int B_c, int d>
 __device__ __forceinline__ void begin_multiply(tile::Accumulator<16, d>& O, tile::Operand<Element, 16, B_c>& P,
                                                const ValueTile& V) {
-    ptx::pin(P.fragment);
-    ptx::wgmma_fence(registers(O));
-#pragma unroll
-    for (int k = 0; k < B_c; k += 16)
-        ptx::wgmma<Element, ptx::Major::mn>(registers(O), P.fragment[0][k / 16], rows_of(V, k), true);
-    ptx::wgmma_commit();
+    tile::multiply(O, P, V);
 }
+template <int columns>
+__device__ __forceinline__ void wait(tile::Accumulator<16, columns>& C) {
+    (void)C;
+}
+// END 9.2
 
 /// Block (i, h, b) owns 64 queries of one head for each of its warpgroups. Thread 0 asks for all tiles.
 template <class Element, int d, bool causal, class Config>
@@ -194,7 +158,12 @@ void launch_config(const ForwardArgs& args) {
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Config<1, d == 64 ? 128 : 64, 1>>(args);
+        // EXERCISE 9.1 How many warpgroups, keys and stages, so that four blocks fit on a multiprocessor? S and O take
+        // at most 96 registers of a thread. With that, as many keys as possible, then as many stages. The starter has
+        // rung 08's.
+        // TODO: your code, instead of this.
+        launch_config<Element, d, causal, Config<2, 64, 2>>(args);
+        // END 9.1
     });
 }
 template <int warpgroups, int B_c, int stages>

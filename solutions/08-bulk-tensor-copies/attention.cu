@@ -45,28 +45,27 @@ struct Shared {
 template <class Tile>
 CUtensorMap map_of(const void* tensor, const Strides& strides, int batch, int heads, int n) {
     using Element = typename Tile::Element;
-    // EXERCISE 8.1 The distances from a row to the next, a head to the next, a batch to the next, as the tensor has
-    // them, in bytes. The starter believes that nothing ever lies between.
-    // STARTER const std::uint64_t row = Tile::columns * sizeof(Element);
-    // STARTER const std::array<std::uint64_t, 3> distances{row, row * n, row * n * heads};
+    // EXERCISE 8.1 A map with the tensor's four dimensions, columns first: how long they are, how far it is along each
+    // but the first, what one copy moves, and in which order chunks lie in shared memory. The starter's has 8 elements.
+    // STARTER const std::array<std::uint64_t, 4> extents{8, 1, 1, 1};
+    // STARTER const std::array<std::uint64_t, 3> distances{16, 16, 16};
+    // STARTER const std::array<std::uint32_t, 4> box{8, 1, 1, 1};
+    // STARTER return ptx::make_tensor_map<Element, 4>(static_cast<const Element*>(tensor), extents, distances, box,
+    // STARTER                                         ptx::Swizzle::none);
     const std::array<std::uint64_t, 3> distances{strides.row * sizeof(Element), strides.head * sizeof(Element),
                                                  strides.batch * sizeof(Element)};
-    // END 8.1
     return ptx::make_tensor_map<Element, 4>(
         static_cast<const Element*>(tensor),
         {Tile::columns, std::uint64_t(n), std::uint64_t(heads), std::uint64_t(batch)}, distances,
         {panel, Tile::rows, 1, 1}, ptx::Swizzle::bytes_128);
+    // END 8.1
 }
 
-/// Asks for the rows from `row` on of a head. `full` counts the bytes: all of the tile's, since rows past the end are
-/// filled with 0. By one thread; waits for nothing.
+/// Asks for the rows from `row` on of a head, in boxes of a panel; `full` counts their bytes. Rows past the end will be
+/// 0. By one thread; waits for nothing.
 template <class Tile>
 __device__ __forceinline__ void load(const Tile& tile, const CUtensorMap& map, ptx::Barrier& full, int row, int head,
                                      int batch) {
-    // EXERCISE 8.2 How many bytes will come? The starter expects one panel, so at d = 128 the barrier opens too early.
-    // STARTER ptx::barrier_arrive_expect_tx(full, Tile::rows * panel * sizeof(typename Tile::Element));
-    ptx::barrier_arrive_expect_tx(full, Tile::elements * sizeof(typename Tile::Element));
-    // END 8.2
 #pragma unroll
     for (int column = 0; column < Tile::columns; column += panel)
         ptx::tma_load(tile.data + column * Tile::rows, map, full, {column, row, head, batch});
@@ -98,6 +97,34 @@ __global__ void __launch_bounds__(threads)
     const int first_row = threadIdx.x / 32 * rows;
     const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
 
+    // EXERCISE 8.3 Build: Q_i, and the tiles of K and V, by TMA. Thread 0 asks for them; Q_full, K_full[] and V_full[]
+    // tell all threads that they have come. Block t of K goes to the slot smem.K[t % stages], of V to smem.V[t % stages],
+    // as soon as nobody reads any more what is there: while a tile is multiplied with, two others are under way. The
+    // arithmetic stands here already. The starter asks for nothing, and takes 0 for all elements.
+    // STARTER for (int x = threadIdx.x; x < Memory::QueryTile::elements; x += threads) smem.Q[x] = Element(0.0f);
+    // STARTER for (int x = threadIdx.x; x < Memory::KeyTile::elements; x += threads)
+    // STARTER     for (int slot = 0; slot < stages; ++slot) smem.K[slot][x] = smem.V[slot][x] = Element(0.0f);
+    // STARTER __syncthreads();
+    // STARTER tile::Operand<Element, rows, d> Q_reg;
+    // STARTER if (Config::Q_in_registers) tile::load(Q_reg, Q_smem, first_row);
+    // STARTER tile::Accumulator<rows, d> O_reg;
+    // STARTER tile::fill(O_reg, 0);
+    // STARTER tile::OnlineSoftmax<rows> softmax;
+    // STARTER for (int t = 0; t < T_c; ++t) {
+    // STARTER     const int j = t * B_c, slot = t % stages;
+    // STARTER     tile::Accumulator<rows, B_c> S_reg;
+    // STARTER     tile::fill(S_reg, 0);
+    // STARTER     const typename Memory::KeyTile K_smem{smem.K[slot]}, V_smem{smem.V[slot]};
+    // STARTER     if constexpr (Config::Q_in_registers) tile::multiply_transposed(S_reg, Q_reg, K_smem);
+    // STARTER     else tile::multiply_transposed(S_reg, Q_smem, first_row, K_smem);
+    // STARTER     tile::multiply_all(S_reg, scale_log2);
+    // STARTER     if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+    // STARTER     if (!causal && j + B_c > N_k) tile::hide_columns(S_reg, N_k - j);
+    // STARTER     softmax.update(S_reg, O_reg);
+    // STARTER     const auto P_reg = tile::to_operand<Element>(S_reg);
+    // STARTER     softmax.add(P_reg);
+    // STARTER     tile::multiply(O_reg, P_reg, V_smem);
+    // STARTER }
     if (threadIdx.x == 0) {
         ptx::barrier_init(smem.Q_full, 1);
         for (int slot = 0; slot < stages; ++slot) {
@@ -108,16 +135,24 @@ __global__ void __launch_bounds__(threads)
     }
     __syncthreads();  // before it nobody may wait for a barrier
 
-    const auto ask_for_K = [&](int t) {  // block t, once its slot is free
+    // Block t, once its slot is free. Rows past the end come as 0, and count.
+    const auto ask_for_K = [&](int t) {
+        if (threadIdx.x != 0 || t >= T_c) return;
+        ptx::barrier_arrive_expect_tx(smem.K_full[t % stages], sizeof(smem.K[0]));
         const typename Memory::KeyTile slot{smem.K[t % stages]};
-        if (threadIdx.x == 0 && t < T_c) load(slot, K, smem.K_full[t % stages], t * B_c, kv_head, batch);
+        load(slot, K, smem.K_full[t % stages], t * B_c, kv_head, batch);
     };
     const auto ask_for_V = [&](int t) {
+        if (threadIdx.x != 0 || t >= T_c) return;
+        ptx::barrier_arrive_expect_tx(smem.V_full[t % stages], sizeof(smem.V[0]));
         const typename Memory::KeyTile slot{smem.V[t % stages]};
-        if (threadIdx.x == 0 && t < T_c) load(slot, V, smem.V_full[t % stages], t * B_c, kv_head, batch);
+        load(slot, V, smem.V_full[t % stages], t * B_c, kv_head, batch);
     };
+    if (threadIdx.x == 0) {
+        ptx::barrier_arrive_expect_tx(smem.Q_full, sizeof(smem.Q));
+        load(Q_smem, Q, smem.Q_full, i, head, batch);
+    }
     // All slots but V's last, which has its turn in the first step: from then on each step asks for a V and a K.
-    if (threadIdx.x == 0) load(Q_smem, Q, smem.Q_full, i, head, batch);
 #pragma unroll
     for (int t = 0; t < stages; ++t) {
         ask_for_K(t);
@@ -131,12 +166,7 @@ __global__ void __launch_bounds__(threads)
     tile::OnlineSoftmax<rows> softmax;
     for (int t = 0; t < T_c; ++t) {
         const int j = t * B_c, slot = t % stages;
-        // EXERCISE 8.3 A slot's barrier ends a phase each time that its tile has come. Phases have parities 0, 1, 0, 1
-        // and so on; a wait for the parity of the phase before returns at once. The starter waits for the first phase
-        // each time.
-        // STARTER const int parity = 0;
         const int parity = t / stages % 2;  // the round of the slot
-        // END 8.3
         ptx::barrier_wait(smem.K_full[slot], parity);
         __syncthreads();  // nobody reads V_(t-1) any more
         ask_for_V(t + stages - 1);
@@ -156,19 +186,21 @@ __global__ void __launch_bounds__(threads)
         softmax.add(P_reg);
         tile::multiply(O_reg, P_reg, V_smem);
     }
+    // END 8.3
 
     const auto lse_rows = softmax.finish(O_reg);
     const unsigned q_rows = (batch * gridDim.y + head) * N_q;  // of the heads before
     if (lse) tile::store_rows(lse, lse_rows, q_rows + i + first_row, q_rows + N_q);
     __syncwarp();  // a warp's rows of Q_i are read by that warp alone
     tile::store(Q_smem, O_reg, first_row);
-    // EXERCISE 8.4 TMA sees shared memory another way than loads and stores do (the async proxy). What must each thread
-    // do before the barrier, so that TMA sees what the thread has stored? The starter does nothing.
-    // STARTER
+    // EXERCISE 8.2 TMA sees shared memory another way than loads and stores do (the async proxy). Let it see what the
+    // threads have stored. The starter has the barrier of the threads alone.
+    // STARTER __syncthreads();
+    // STARTER if (threadIdx.x == 0) store(O, Q_smem, i, head, batch);
     ptx::fence_proxy_async();
-    // END 8.4
     __syncthreads();
     if (threadIdx.x == 0) store(O, Q_smem, i, head, batch);
+    // END 8.2
 }
 
 template <class Element, int d, bool causal, class Config>
