@@ -71,21 +71,192 @@ struct Task {
     int i, head, kv_head, batch, T_c;
 };
 
-/// Task n. Tasks come section by section; within one, its heads take turns. The last section may be smaller.
+/// Task n: which queries of which head.
 template <bool causal, class Config>
 __device__ __forceinline__ Task task_number(const Problem& p, int n) {
+    // EXERCISE 11.1 Tasks come section by section: p.section heads, and in the last section what is left. In a section
+    // heads take turns: a block of queries of each, then the next one of each. If causal, a head's last block comes
+    // first, for it takes longest; else its first one. The starter has head after head, first block first.
+    // STARTER const int batch_head = n / p.T_r, head = batch_head % p.heads, block = n % p.T_r;
     const int section = n / (p.section * p.T_r), rest = n % (p.section * p.T_r);
     const int first_head = section * p.section, heads = min(p.section, p.batch_heads - first_head);
     const int batch_head = first_head + rest % heads, head = batch_head % p.heads;
-    // EXERCISE 11.1 Block rest / heads of the head would be next. But if causal, a block sees more keys the later its
-    // queries are, and what takes longest should not begin last. The starter leaves the order as it is.
-    // STARTER const int block = rest / heads;
     const int block = causal ? p.T_r - 1 - rest / heads : rest / heads;
     // END 11.1
     const int i = block * Config::B_r;
     const int end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
     return {i, head, head / p.group, batch_head / p.heads, (max(end, 0) + Config::B_c - 1) / Config::B_c};
 }
+
+// EXERCISE 11.4 Dynamic: who is done takes the next task that nobody has taken. Block b begins with task b. Of those
+// behind them `p.taken`, a word in device memory, counts how many have found a block; it is 0 at the launch. The
+// producer asks, and four warps of each consumer want to know. Other schedules: fixed. The starter has that for all.
+// STARTER /// The producer's, at the start of task n: which task this block does behind it.
+// STARTER template <class Config>
+// STARTER __device__ __forceinline__ int ask_for_next(const Problem& p, int n) {
+// STARTER     return n + gridDim.x;
+// STARTER }
+// STARTER
+// STARTER /// The producer's, at the end of a task: tells the consumers which one is next.
+// STARTER template <class Memory>
+// STARTER __device__ __forceinline__ void tell(Memory& smem, lcsf::RingPosition<2>& turn, int next) {}
+// STARTER
+// STARTER /// The consumers', each warp: the task behind task n, all lanes get it.
+// STARTER template <class Memory>
+// STARTER __device__ __forceinline__ int hear(Memory& smem, lcsf::RingPosition<2>& turn, int n) {
+// STARTER     return n + gridDim.x;
+// STARTER }
+/// The producer's, at the start of task n: which task this block does behind it. The answer takes its time.
+template <class Config>
+__device__ __forceinline__ int ask_for_next(const Problem& p, int n) {
+    if constexpr (Config::schedule == Schedule::dynamic) return gridDim.x + atomicAdd(p.taken, 1);
+    return n + gridDim.x;
+}
+
+/// The producer's, at the end of a task: tells the consumers which one is next.
+template <class Memory>
+__device__ __forceinline__ void tell(Memory& smem, lcsf::RingPosition<2>& turn, int next) {
+    if constexpr (Memory::Config::schedule == Schedule::dynamic) {
+        smem.task_ring.wait_empty(turn);
+        smem.task[turn.slot] = next;
+        ptx::barrier_arrive(smem.task_ring.full[turn.slot]);
+        turn.advance();
+    }
+}
+
+/// The consumers', each warp: the task behind task n.
+template <class Memory>
+__device__ __forceinline__ int hear(Memory& smem, lcsf::RingPosition<2>& turn, int n) {
+    int next = n + gridDim.x;
+    if constexpr (Memory::Config::schedule == Schedule::dynamic) {
+        smem.task_ring.wait_full(turn);
+        next = smem.task[turn.slot];
+        __syncwarp();  // all lanes have read it
+        if (threadIdx.x % 32 == 0) smem.task_ring.release(turn);
+        turn.advance();
+    }
+    return next;
+}
+// END 11.4
+
+/// S = Q_i K_j^T, when K_j has come; its slot is given back.
+template <class Memory, int B_c>
+__device__ __forceinline__ void make_scores(Memory& smem, tile::Accumulator<16, B_c>& S_reg,
+                                            const typename Memory::QueryTile& Q_smem,
+                                            const lcsf::RingPosition<Memory::Config::stages>& key) {
+    const int lane = threadIdx.x % 32;
+    using KeyTile = typename Memory::KeyTile;
+    const KeyTile K_smem{smem.K[key.slot]};
+    smem.K_ring.wait_full(key);
+    tile::begin_multiply_transposed(S_reg, Q_smem, K_smem);
+    tile::wait<0>(S_reg);
+    if (lane == 0) smem.K_ring.release(key);
+}
+
+/// P of S, where j is the first key, as in rung 10.
+template <bool causal, class Memory, int B_c, int d, class Softmax>
+__device__ __forceinline__ auto weigh(tile::Accumulator<16, B_c>& S_reg, tile::Accumulator<16, d>& O_reg,
+                                      Softmax& softmax, const Problem& p, int j, int last_key) {
+    tile::multiply_all(S_reg, p.scale_log2);
+    if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
+    if (!causal && j + B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
+    softmax.update(S_reg, O_reg);
+    softmax.add(S_reg);
+    return tile::to_operand<typename Memory::KeyTile::Element>(S_reg);
+}
+
+/// O += P V_j, when V_j has come; its slot is given back.
+template <class Memory, class Weights, int d>
+__device__ __forceinline__ void add_values(Memory& smem, tile::Accumulator<16, d>& O_reg, Weights& P_reg,
+                                           const lcsf::RingPosition<Memory::Config::stages>& key) {
+    const int lane = threadIdx.x % 32;
+    using KeyTile = typename Memory::KeyTile;
+    const KeyTile V_smem{smem.V[key.slot]};
+    smem.V_ring.wait_full(key);
+    tile::begin_multiply(O_reg, P_reg, V_smem);
+    tile::wait<0>(O_reg);
+    if (lane == 0) smem.V_ring.release(key);
+}
+
+/// A warp's 16 rows of O, from row `first_row` of the task's head on, leave by way of `O_smem`, which is its own.
+template <class Tile, int d>
+__device__ __forceinline__ void send_O(const Tile& O_smem, const tile::Accumulator<16, d>& O_reg,
+                                       const tile::TensorMap<Tile>& O, const Task& task, int first_row) {
+    const int lane = threadIdx.x % 32;
+    // EXERCISE 11.3 TMA takes its time to read O_smem. The warp need not wait for that now, if it does so when it comes
+    // here again, with the next task's O. (Before the block ends, `consume` waits.) The starter waits at once.
+    // STARTER tile::store(O_smem, O_reg, 0);
+    // STARTER ptx::fence_proxy_async();
+    // STARTER __syncwarp();
+    // STARTER if (lane == 0) {
+    // STARTER     tile::store(O, O_smem, first_row, task.head, task.batch);
+    // STARTER     ptx::bulk_wait_read<0>();
+    // STARTER }
+    // STARTER __syncwarp();
+    if (lane == 0) ptx::bulk_wait_read<0>();
+    __syncwarp();
+    tile::store(O_smem, O_reg, 0);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) tile::store(O, O_smem, first_row, task.head, task.batch);
+    // END 11.3
+}
+
+// EXERCISE 11.2 Build: a block that takes one task after another. Barriers are made once, and so the rings go on. What
+// the next task needs is asked for while this one is computed. The starter is right, and slow: a block does one task,
+// as in rung 10, and the grid has a block for each.
+// STARTER constexpr bool persistent = false;  // true: so many blocks as run at once; false: a block for each task
+// STARTER
+// STARTER /// The producer, one thread.
+// STARTER template <bool causal, class Memory, class Maps>
+// STARTER __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Problem& p) {
+// STARTER     using Config = typename Memory::Config;
+// STARTER     using KeyTile = typename Memory::KeyTile;
+// STARTER     lcsf::RingPosition<1> query;
+// STARTER     lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
+// STARTER     const auto [i, head, kv_head, batch, T_c] = task_number<causal, Config>(p, blockIdx.x);
+// STARTER     for (int c = 0; T_c > 0 && c < Config::consumers; ++c) {
+// STARTER         smem.Q_ring[c].wait_empty(query);
+// STARTER         const typename Memory::QueryTile Q_smem{smem.Q[c]};
+// STARTER         tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[0], i + c * 64, head, batch);
+// STARTER     }
+// STARTER     for (int t = 0; t < T_c; ++t, key.advance()) {
+// STARTER         const int j = t * Config::B_c, slot = key.slot;
+// STARTER         smem.K_ring.wait_empty(key);
+// STARTER         tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, kv_head, batch);
+// STARTER         smem.V_ring.wait_empty(key);
+// STARTER         tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, kv_head, batch);
+// STARTER     }
+// STARTER }
+// STARTER
+// STARTER /// A consumer, 128 threads.
+// STARTER template <bool causal, class Memory, class Maps>
+// STARTER __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, int consumer) {
+// STARTER     using Config = typename Memory::Config;
+// STARTER     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
+// STARTER     const typename Memory::QueryTile Q_smem{smem.Q[consumer]};
+// STARTER     const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};
+// STARTER     lcsf::RingPosition<1> query;
+// STARTER     lcsf::RingPosition<Config::stages> key;
+// STARTER     const auto task = task_number<causal, Config>(p, blockIdx.x);
+// STARTER     const int first_row = task.i + consumer * 64 + warp * 16, last_key = first_row + p.N_k - p.N_q;
+// STARTER     tile::Accumulator<16, Memory::QueryTile::columns> O_reg;
+// STARTER     tile::fill(O_reg, 0);
+// STARTER     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax;
+// STARTER     if (task.T_c > 0) smem.Q_ring[consumer].wait_full(query);
+// STARTER     for (int t = 0; t < task.T_c; ++t, key.advance()) {
+// STARTER         tile::Accumulator<16, Config::B_c> S_reg;
+// STARTER         make_scores(smem, S_reg, Q_smem, key);
+// STARTER         auto P_reg = weigh<causal, Memory>(S_reg, O_reg, softmax, p, t * Config::B_c, last_key);
+// STARTER         add_values(smem, O_reg, P_reg, key);
+// STARTER     }
+// STARTER     const auto lse_rows = softmax.finish(O_reg);
+// STARTER     const unsigned q_rows = (task.batch * p.heads + task.head) * p.N_q;
+// STARTER     if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
+// STARTER     send_O(O_smem, O_reg, maps.O, task, first_row);
+// STARTER     if (threadIdx.x % 32 == 0) ptx::bulk_wait_read<0>();  // of shared memory that ends with the block
+// STARTER }
+constexpr bool persistent = true;
 
 /// The producer, one thread: asks for all that its tasks need, and tells the consumers which tasks these are.
 template <bool causal, class Memory, class Maps>
@@ -94,14 +265,8 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
     lcsf::RingPosition<1> query;
     lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
     lcsf::RingPosition<2> turn;
-    for (int n = blockIdx.x; n < p.tasks();) {
-        int next = n + gridDim.x;
-        // EXERCISE 11.2 The first gridDim.x tasks are given; of those behind, `p.taken` counts how many have found a
-        // block. Which one does this block take next? It asks now, to know by the time that the consumers want to. The
-        // starter takes its neighbour's.
-        // STARTER if constexpr (Config::schedule == Schedule::dynamic) next = n + 1;
-        if constexpr (Config::schedule == Schedule::dynamic) next = gridDim.x + atomicAdd(p.taken, 1);
-        // END 11.2
+    for (int n = blockIdx.x, next; n < p.tasks(); n = next) {
+        next = ask_for_next<Config>(p, n);
         const auto [i, head, kv_head, batch, T_c] = task_number<causal, Config>(p, n);
         for (int t = 0; t < T_c; ++t) {
             const int j = t * Config::B_c, slot = key.slot;
@@ -117,13 +282,7 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
             key.advance();
         }
         if (T_c > 0) query.advance();
-        if constexpr (Config::schedule == Schedule::dynamic) {
-            smem.task_ring.wait_empty(turn);
-            smem.task[turn.slot] = next;
-            ptx::barrier_arrive(smem.task_ring.full[turn.slot]);
-            turn.advance();
-        }
-        n = next;
+        tell(smem, turn, next);
     }
 }
 
@@ -131,7 +290,6 @@ __device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Pr
 template <bool causal, class Memory, class Maps>
 __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Problem& p, int consumer) {
     using Config = typename Memory::Config;
-    using KeyTile = typename Memory::KeyTile;
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
     const typename Memory::QueryTile Q_smem{smem.Q[consumer]};
     const typename Memory::OutputTile O_smem{smem.O[consumer * 4 + warp]};
@@ -139,62 +297,30 @@ __device__ __forceinline__ void consume(Memory& smem, const Maps& maps, const Pr
     lcsf::RingPosition<Config::stages> key;
     lcsf::RingPosition<2> turn;
     for (int n = blockIdx.x; n < p.tasks();) {
-        const Task task = task_number<causal, Config>(p, n);
+        const auto task = task_number<causal, Config>(p, n);
         const int first_row = task.i + consumer * 64 + warp * 16, last_key = first_row + p.N_k - p.N_q;
-        tile::Accumulator<16, KeyTile::columns> O_reg;
+        tile::Accumulator<16, Memory::QueryTile::columns> O_reg;
         tile::fill(O_reg, 0);
         tile::OnlineSoftmax<16, tile::SumsByLanes> softmax;
         if (task.T_c > 0) smem.Q_ring[consumer].wait_full(query);
         for (int t = 0; t < task.T_c; ++t) {
-            const int j = t * Config::B_c, slot = key.slot;
             tile::Accumulator<16, Config::B_c> S_reg;
-            smem.K_ring.wait_full(key);
-            tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[slot]});
-            tile::wait<0>(S_reg);
-            if (lane == 0) smem.K_ring.release(key);
-            // EXERCISE 11.3 Q_i may make way for the next task's as soon as nothing reads it any more. When is that?
-            // The starter gives it back in the first step.
-            // STARTER if (lane == 0 && t == 0) smem.Q_ring[consumer].release(query);
+            make_scores(smem, S_reg, Q_smem, key);
             if (lane == 0 && t == task.T_c - 1) smem.Q_ring[consumer].release(query);
-            // END 11.3
-            tile::multiply_all(S_reg, p.scale_log2);
-            if (causal && j + Config::B_c - 1 > last_key) tile::hide_right_of(S_reg, last_key - j);
-            if (!causal && j + Config::B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
-            softmax.update(S_reg, O_reg);
-            softmax.add(S_reg);
-            auto P_reg = tile::to_operand<typename KeyTile::Element>(S_reg);
-            smem.V_ring.wait_full(key);
-            tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[slot]});
-            tile::wait<0>(O_reg);
-            if (lane == 0) smem.V_ring.release(key);
+            auto P_reg = weigh<causal, Memory>(S_reg, O_reg, softmax, p, t * Config::B_c, last_key);
+            add_values(smem, O_reg, P_reg, key);
             key.advance();
         }
         if (task.T_c > 0) query.advance();
-        n += gridDim.x;
-        if constexpr (Config::schedule == Schedule::dynamic) {
-            smem.task_ring.wait_full(turn);
-            n = smem.task[turn.slot];
-            __syncwarp();  // all lanes have read it
-            if (lane == 0) smem.task_ring.release(turn);
-            turn.advance();
-        }
-
+        n = hear(smem, turn, n);
         const auto lse_rows = softmax.finish(O_reg);
         const unsigned q_rows = (task.batch * p.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse_rows, q_rows + first_row, q_rows + p.N_q);
-        // EXERCISE 11.4 TMA may still be at the O of the task before: each warp has its own 16 rows, and lane 0 stores
-        // them. What is to happen before they are overwritten? The starter does not wait.
-        // STARTER
-        if (lane == 0) ptx::bulk_wait_read<0>();
-        __syncwarp();
-        // END 11.4
-        tile::store(O_smem, O_reg, 0);
-        ptx::fence_proxy_async();
-        __syncwarp();
-        if (lane == 0) tile::store(maps.O, O_smem, first_row, task.head, task.batch);
+        send_O(O_smem, O_reg, maps.O, task, first_row);
     }
-    if (lane == 0) ptx::bulk_wait_read<0>();
+    if (lane == 0) ptx::bulk_wait_read<0>();  // of shared memory that ends with the block
 }
+// END 11.2
 
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
@@ -230,7 +356,8 @@ void launch_config(const ForwardArgs& args, int section) {
     const Problem p{s.n_q, s.n_k, s.heads, s.heads / s.kv_heads, T_r, s.batch * s.heads, section, args.scale * log2_e,
                     args.lse, taken};
     const int resident = Config::blocks * device_attribute(cudaDevAttrMultiProcessorCount);
-    const int blocks = Config::schedule == Schedule::one_each ? tasks : std::min(tasks, resident);
+    const bool all = !persistent || Config::schedule == Schedule::one_each;
+    const int blocks = all ? tasks : std::min(tasks, resident);
     if (Config::schedule == Schedule::dynamic)
         check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
     launch_kernel(persistent_flash<Element, d, causal, Config>,
