@@ -65,74 +65,34 @@ constexpr std::uint64_t per_raise = unit * 4;
 
 #endif
 
-TEST_CASE("EXERCISE 13.1: m is raised where a score reaches its bound, and nowhere else") {
-    // All scores of a block are alike. Each block's are by 20 higher than those of the one before it, in base 2; bf16
-    // allows 24: every second one raises m. Whole tasks, not causal.
-    for (const Sizes& size : {of_64, of_128}) {
-        const int heads = 2, blocks = 7;
-        [[maybe_unused]] const int raises = 4;  // asked for on the emulator alone
-        const AttentionShape shape = shape_of(heads, B_r, blocks * size.B_c, size.d);
-        const Inputs in = inputs_with_scores(
-            shape, [&](int key) { return 20.0 * (blocks - key / size.B_c); }, test_seed());
-        const std::string wrong = fault(stage_under_test(), in);
-        CHECK_MESSAGE(wrong.empty(), wrong);
-#ifndef FLASHLADDER_GPU  // a GPU shows the number of raises in its time alone
-        if (!wrong.empty()) continue;
-        const std::uint64_t steps = heads * consumers;
-        const auto check_raises = [&](const Inputs& scored, int expected_raises, const char* scores) {
-            const std::uint64_t least = steps * blocks * exponentials(size),
-                                found = work_of(stage_under_test(), scored).exponentials,
-                                wanted = least + steps * std::uint64_t(expected_raises) * per_raise;
-            const bool same = found == wanted;
-            CHECK_MESSAGE(same, "m is raised ", (double(found) - double(least)) / double(steps * per_raise),
-                          " times in the ", blocks, " blocks of keys of a task, expected ", expected_raises,
-                          ", by the exponentials: scores ", std::string(scores), ", d ", size.d);
-        };
-        check_raises(in, raises, "grow by 20 from block to block, and P may be 2^24");
-        // Also where scores are negative and the bound is not.
-        for (const auto& [flat, scores] : {std::pair(0.0, "are near 0"), {-10.0, "are near -10, the bound near 14"}})
-            check_raises(inputs_with_scores(
-                             shape, [score = flat](int) { return score; }, test_seed()),
-                         1, scores);
-#endif
-    }
-}
-
-TEST_CASE("EXERCISE 13.2: a bound that is not positive") {
-    // All scores are negative, and so is the bound. Then they grow: to P of f16 that are infinite, or bf16's.
-    for (const Sizes& size : {of_64, of_128})
-        for (const auto& [dtype, least, growth] :
-             {std::tuple(DType::f16, -200.0, 20.0), {DType::f16, -60.0, 17.0}, {DType::bf16, -1500.0, 200.0}}) {
-            const int blocks = 4;
-            AttentionShape shape = shape_of(1, B_r, blocks * size.B_c, size.d);
-            shape.dtype = dtype;
-            const Inputs in = inputs_with_scores(
-                shape, [&](int key) { return least + growth * (blocks - 1 - key / size.B_c); }, test_seed());
-            const std::string wrong = fault(stage_under_test(), in);
-            CHECK_MESSAGE(wrong.empty(), "scores from ", least, " on, in base 2: ", wrong);
-        }
-}
-
-TEST_CASE("EXERCISE 13.3: blocks of two units and of three, none without queries") {
+TEST_CASE("EXERCISE 13.1: a block that a consumer does not need: tasks of two units and of three") {
     // 8 units: of three blocks only the first is low. 7: two are.
     std::mt19937_64 random(test_seed());
+    const VirtualGpu gpu(1);  // tasks of both heights, one after the other
     for (const Sizes& size : {of_64, of_128})
-        for (const int others : {1, 3, 4, 6, 7}) {
+        for (const auto& [others, blocks] : {std::pair(1, 3), {3, 6}, {4, 2}, {6, 2}, {7, 3}}) {
             const int n_q = others * unit + drawn_length(unit, 1, unit + 1, random());
-            const Inputs in = inputs(2, n_q, 2 * size.B_c, size.d, false, random());
+            const Inputs in = inputs(2, n_q, blocks * size.B_c, size.d, false, random());
             const std::string wrong = fault(stage_under_test(), in);
             CHECK_MESSAGE(wrong.empty(), wrong);
 #ifndef FLASHLADDER_GPU
             if (!wrong.empty()) continue;
             const std::uint64_t units = (n_q + unit - 1) / unit;
             check_count("blocks of keys that units of 64 queries compute with, by the matrix instructions",
-                        work_of(stage_under_test(), in).matrix_instructions / products(size), 2 * units * 2,
-                        to_string(in.shape) + ", " + std::to_string(units) + " units a head, 2 blocks of keys");
+                        work_of(stage_under_test(), in).matrix_instructions / products(size), 2 * units * blocks,
+                        to_string(in.shape) + ", " + std::to_string(units) + " units a head, " +
+                            std::to_string(blocks) + " blocks of keys");
 #endif
         }
+#ifndef FLASHLADDER_GPU
+    for (const Sizes& size : {of_64, of_128}) {
+        const std::string report = race(stage_under_test(), inputs(2, B_r + 20, 5 * size.B_c, size.d, false, random()));
+        CHECK_MESSAGE(report.empty(), report);
+    }
+#endif
 }
 
-TEST_CASE("EXERCISE 13.4: no unit computes with a block that none of its queries sees") {
+TEST_CASE("EXERCISE 13.2: no unit computes with a block that none of its queries sees") {
     for (const Sizes& size : {of_64, of_128}) {
         std::vector<std::pair<int, bool>> problems = {{-130, false}};  // by how many keys more, and whether causal
         for (const int more_keys : more_keys_near(unit, test_seed())) problems.emplace_back(more_keys, true);
@@ -150,6 +110,90 @@ TEST_CASE("EXERCISE 13.4: no unit computes with a block that none of its queries
                         to_string(in.shape) + ", blocks of " + std::to_string(size.B_c) + " keys");
 #endif
         }
+    }
+}
+
+/// The stage under test agrees with the reference.
+bool is_right(const Inputs& in, const std::string& what) {
+    const std::string wrong = fault(stage_under_test(), in);
+    CHECK_MESSAGE(wrong.empty(), what, ": ", wrong);
+    return wrong.empty();
+}
+
+/// Groups of so many rows take turns: the scores of one grow by 150 in base 2 from block to block, those of the next
+/// are at `others`, and may fall as much. Rows of a lane are 8 apart, those of a quad's neighbours 1.
+void check_rows_apart(const Sizes& size, DType dtype, double others, int growing, std::uint64_t seed,
+                      bool fall = false) {
+    AttentionShape shape = shape_of(1, 100, 4 * size.B_c, size.d);
+    shape.dtype = dtype;
+    Inputs in = inputs_with_scores(shape, [](int) { return 0.0; }, seed);
+    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
+    for (int key = 0; key < shape.n_k; ++key) {
+        const double grown = 150.0 * (3 - key / size.B_c), other = others - (fall ? grown : 0);
+        in.K[key * size.d] = round_to(dtype, float(grown / (4 * scale_log2)));
+        in.K[key * size.d + 1] = round_to(dtype, float(other / (4 * scale_log2)));
+    }
+    for (int row = 0; row < shape.n_q; ++row) {
+        const bool grows = row / growing % 2;
+        in.Q[row * size.d] = grows ? 4.0f : 0.0f;
+        in.Q[row * size.d + 1] = grows ? 0.0f : 4.0f;
+    }
+    is_right(in, "rows in groups of " + std::to_string(growing) + ", whose scores in turn grow by 150 from block to " +
+                     "block, or " + (fall ? "fall from " : "stay at ") + std::to_string(int(others)) + ", in base 2");
+}
+
+#ifndef FLASHLADDER_GPU  // a GPU shows the number of raises in its time alone
+/// How often m is raised in a task of 7 blocks of keys, in each of which all scores are alike. Whole tasks, not causal.
+void check_raises(const Sizes& size, const std::function<double(int block)>& score_log2, int expected,
+                  const std::string& scores) {
+    constexpr int heads = 2, blocks = 7;
+    const Inputs in = inputs_with_scores(
+        shape_of(heads, B_r, blocks * size.B_c, size.d),
+        [&](int key) { return score_log2(blocks - 1 - key / size.B_c); }, test_seed());
+    const std::string what = "scores " + scores + ", d " + std::to_string(size.d);
+    if (!is_right(in, what)) return;
+    const std::uint64_t steps = heads * consumers, least = steps * blocks * exponentials(size),
+                        found = work_of(stage_under_test(), in).exponentials,
+                        wanted = least + steps * std::uint64_t(expected) * per_raise;
+    const bool same = found == wanted;
+    CHECK_MESSAGE(same, "m is raised ", (double(found) - double(least)) / double(steps * per_raise), " times in the ",
+                  blocks, " blocks of keys of a task, expected ", expected, ", by the exponentials: ", what);
+}
+#endif
+
+TEST_CASE("EXERCISE 13.3: m is raised where a score reaches its bound, and nowhere else") {
+    std::uint64_t seed = test_seed();
+    for (const Sizes& size : {of_64, of_128}) {
+#ifndef FLASHLADDER_GPU
+        // bf16 allows 24: every second block raises m. The others: also where scores are negative and the bound is not.
+        check_raises(size, [](int block) { return 20.0 * (block + 1); }, 4,
+                     "that grow by 20 in base 2 from block to block, where P may be 2^24");
+        check_raises(size, [](int) { return 0.0; }, 1, "near 0");
+        check_raises(size, [](int) { return -10.0; }, 1, "near -10 in base 2, where P may be 2^24");
+        check_raises(size, [](int block) { return block ? -10.0 : 8.0; }, 1, "near 8, then near -10");
+#endif
+        // All scores are negative, and so is the bound. Then they grow: to P of f16 that are infinite, or bf16's.
+        for (const auto& [dtype, least, growth] :
+             {std::tuple(DType::f16, -200.0, 20.0), {DType::f16, -60.0, 17.0}, {DType::bf16, -1500.0, 200.0}}) {
+            const int blocks = 4;
+            AttentionShape shape = shape_of(1, B_r, blocks * size.B_c, size.d);
+            shape.dtype = dtype;
+            is_right(inputs_with_scores(
+                         shape, [&](int key) { return least + growth * (blocks - 1 - key / size.B_c); }, seed++),
+                     "scores from " + std::to_string(int(least)) + " on, in base 2");
+        }
+        // Each row has a bound of its own: one row may ask, and the others of its warp not.
+        for (const int growing : {1, 8})
+            for (const bool fall : {false, true}) check_rows_apart(size, DType::bf16, 700, growing, seed++, fall);
+        // Each task begins anew: on one multiprocessor, one head's scores are high, the next one's low.
+        const VirtualGpu one(1);
+        Inputs in = inputs_with_scores(shape_of(4, 100, 2 * size.B_c, size.d), [](int) { return 400.0; }, seed++);
+        const std::size_t head = in.K.size() / 4;
+        for (std::size_t x = 0; x < in.K.size(); x += size.d)
+            if (x / head % 2) in.K[x] *= -1;
+        is_right(in, "scores of heads in turn near 400 and -400, in base 2");
+        // Queries that see no key, or see their first one in a later block.
+        is_right(inputs(1, 2 * B_r, B_r + 10, size.d, true, seed++), "causal");
     }
 }
 
@@ -193,24 +237,7 @@ TEST_CASE("each row has a bound of its own: some grow, while others of their war
     for (const Sizes& size : {of_64, of_128})
         for (const DType dtype : {DType::bf16, DType::f16})
             for (const double others : {700.0, -700.0})
-                for (const int growing : {1, 8, 5}) {  // rows of a lane are 8 apart, those of a quad's neighbours 1
-                    AttentionShape shape = shape_of(1, 100, 4 * size.B_c, size.d);
-                    shape.dtype = dtype;
-                    Inputs in = inputs_with_scores(shape, [](int) { return 0.0; }, seed++);
-                    const double scale_log2 = in.scale * std::log2(std::exp(1.0));
-                    for (int key = 0; key < shape.n_k; ++key) {
-                        const double grown = 150.0 * (3 - key / size.B_c);
-                        in.K[key * size.d] = round_to(dtype, float(grown / (4 * scale_log2)));
-                        in.K[key * size.d + 1] = round_to(dtype, float(others / (4 * scale_log2)));
-                    }
-                    for (int row = 0; row < shape.n_q; ++row) {
-                        const bool grows = row / growing % 2;
-                        in.Q[row * size.d] = grows ? 4.0f : 0.0f;
-                        in.Q[row * size.d + 1] = grows ? 0.0f : 4.0f;
-                    }
-                    const std::string wrong = fault(stage_under_test(), in);
-                    CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", others at ", others, ", rows ", growing, ": ", wrong);
-                }
+                for (const int growing : {1, 8, 5}) check_rows_apart(size, dtype, others, growing, seed++);
 }
 
 TEST_CASE("any positive scale: what a score may exceed m by is in units of scores, from nearly nothing to infinity") {
@@ -241,22 +268,6 @@ TEST_CASE("keys that are hidden first: the bound of a row is none until it has s
                 const std::string wrong = fault(stage_under_test(), in);
                 CHECK_MESSAGE(wrong.empty(), "d ", size.d, ", N_k - N_q ", more_keys, ", scores ", score, ": ", wrong);
             }
-        }
-}
-
-TEST_CASE("each task begins with bounds of its own") {
-    // One head's scores are high, the next one's low, on one multiprocessor.
-    for (const Sizes& size : {of_64, of_128})
-        for (const DType dtype : {DType::bf16, DType::f16}) {
-            const VirtualGpu one(1);
-            AttentionShape shape = shape_of(4, 100, 2 * size.B_c, size.d);
-            shape.dtype = dtype;
-            Inputs in = inputs_with_scores(shape, [](int) { return 400.0; }, test_seed());
-            const std::size_t head = in.K.size() / 4;
-            for (std::size_t x = 0; x < in.K.size(); x += size.d)
-                if (x / head % 2) in.K[x] *= -1;
-            const std::string wrong = fault(stage_under_test(), in);
-            CHECK_MESSAGE(wrong.empty(), "d ", size.d, ": ", wrong);
         }
 }
 

@@ -77,11 +77,8 @@ struct Task {
 template <bool causal, class Config>
 __device__ __forceinline__ Task task_number(const Problem& p, int n) {
     const auto [block, head, batch] = p.order.place<causal || Config::saving.mixed>(n);
-    // EXERCISE 13.3 T_r blocks of 3 units have more rows than there are queries. The first p.low blocks shall have one
-    // unit less: where does block number `block` begin then, and how many units has it? In the starter all have 3.
-    // TODO: your code, instead of this.
-    const int units = Config::consumers, i = block * Config::B_r;
-    // END 13.3
+    // T_r blocks of 3 units have more rows than there are queries: the first p.low blocks have one unit less.
+    const int units = Config::consumers - (block < p.low), i = block * Config::B_r - min(block, p.low) * unit;
     const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
     return {i, units, head, head / p.group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
 }
@@ -132,9 +129,8 @@ struct Consumer {
     tile::Operand<typename Memory::Element, 16, Config::B_c> P_reg = {};
     tile::Accumulator<16, Memory::d> O_reg = {};
     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax = {};  // m of scores as they are
-    tile::RowValues<16> rescale = {};
-    int bounds[2] = {};  // of the scores of a row, as bits: from there on m must be raised
-    int O_slot = -1;     // which slot of Q the O of the task before is leaving from; -1: none
+    tile::RowValues<16> rescale = {};                         // by what O is to be multiplied, where m has been raised
+    int O_slot = -1;                                          // slot of Q from which O leaves; -1: none
 
     __device__ __forceinline__ void begin_scores(Scores& S_reg) {
         smem.K_ring.wait_full(key);
@@ -152,6 +148,9 @@ struct Consumer {
     }
     __device__ __forceinline__ void end_output() {
         tile::wait<0>(O_reg, P_reg);
+        give_back_values();
+    }
+    __device__ __forceinline__ void give_back_values() {
         if (lane == 0) smem.V_ring.release(value);
         value.advance();
     }
@@ -162,68 +161,37 @@ struct Consumer {
         if (!causal && j + Config::B_c > p.N_k) tile::hide_columns(S_reg, p.N_k - j);
     }
 
-    /// Whether a score of the warp's 16 rows has reached its row's bound. As bits, floats from 0 on are in the order of
-    /// integers, and negative ones are less than all of them: that is enough where the bound is positive.
-    __device__ __forceinline__ bool reaches_bounds(const Scores& S_reg) const {
-        int largest[2] = {INT_MIN, INT_MIN};
-#pragma unroll
-        for (int c = 0; c < Config::B_c / 8; ++c)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const float* pair = S_reg.fragment[0][c] + 2 * h;
-                largest[h] = __vimax3_s32(largest[h], __float_as_int(pair[0]), __float_as_int(pair[1]));
-            }
-        return __any_sync(0xFFFFFFFFu, largest[0] >= bounds[0] || largest[1] >= bounds[1]);
-    }
-    /// m becomes the largest score, as in every step of the rungs before; l follows. O has to, by `rescale`.
-    __device__ __forceinline__ void raise(const Scores& S_reg) {
+    // EXERCISE 13.3 Build: weigh(). S becomes P = 2^(scale S - scale m), and l takes it up. m is raised in the first
+    // step of a task, and then only where a score of the warp's rows exceeds its m by p.slack or more; in each step, if
+    // !Config::saving.lazy. Returns whether m has been raised: O is then to be multiplied by `rescale`. What has to be
+    // kept from step to step is yours. The starter raises m in each step.
+    // TODO: your code, instead of this.
+    template <bool first = false>
+    __device__ __forceinline__ bool weigh(Scores& S_reg) {
         const auto m_new = tile::row_max(S_reg, softmax.m);
-#pragma unroll
         for (int h = 0; h < 2; ++h) {
-            rescale.value[0][h] = ptx::ex2_approx((softmax.m.value[0][h] - m_new.value[0][h]) * p.scale_log2);
-            const float bound = m_new.value[0][h] + p.slack;
-            // EXERCISE 13.2 The bound is compared as an integer. For which bounds is that wrong? With INT_MIN every
-            // score reaches it. The starter takes the bits of any bound.
-            // TODO: your code, instead of this.
-            bounds[h] = __float_as_int(bound);
-            // END 13.2
+            const float by = softmax.m.value[0][h] - m_new.value[0][h];
+            rescale.value[0][h] = ptx::ex2_approx(by * p.scale_log2);
         }
         softmax.m = m_new;
         softmax.l.rescale(rescale);
-    }
-    /// S becomes P = 2^(scale S - scale m). Returns whether O, which is under way, is to be multiplied by `rescale`.
-    template <bool first = false>
-    __device__ __forceinline__ bool weigh(Scores& S_reg) {
-        // EXERCISE 13.1 Behind the first block of a task, m has to be raised only if a score reaches its bound. The
-        // starter does it in every step.
-        // TODO: your code, instead of this.
-        const bool raised = true;
-        // END 13.1
-        if (raised) raise(S_reg);
-        const float shifts[] = {softmax.m.value[0][0] * p.scale_log2, softmax.m.value[0][1] * p.scale_log2};
-        auto& l = softmax.l.l.value[0];
-        float odd[2] = {};  // a second sum of each row, as each addition waits for the one before it
-#pragma unroll
         for (int c = 0; c < Config::B_c / 8; ++c)
-#pragma unroll
             for (int e = 0; e < 4; ++e) {
                 float& s = S_reg.fragment[0][c][e];
-                s = ptx::ex2_approx(fmaf(s, p.scale_log2, -shifts[e / 2]));
-                (e % 2 ? odd[e / 2] : l[e / 2]) += s;
+                s = ptx::ex2_approx(fmaf(s, p.scale_log2, -softmax.m.value[0][e / 2] * p.scale_log2));
+                softmax.l.l.value[0][e / 2] += s;
             }
-        l[0] += odd[0], l[1] += odd[1];
-        return raised;
+        return true;
     }
+    // END 13.3
 
-    /// A block that this consumer does not need: the others take turns with it and wait for its slots.
+    /// A block of keys that this consumer does not need.
     __device__ __forceinline__ void skip_step() {
-        smem.K_ring.wait_full(key);
-        turns.wait();
-        turns.pass();
-        end_scores();
-        smem.V_ring.wait_full(value);
-        if (lane == 0) smem.V_ring.release(value);
-        value.advance();
+        // EXERCISE 13.1 The other consumers need the block, and share the turns and the slots of K and V with this one:
+        // all of that goes on as in a step. But nothing is computed. The starter computes, for nobody.
+        // TODO: your code, instead of this.
+        step<true>(0, 0);
+        // END 13.1
     }
     /// The first block of a task, behind which there is no P yet.
     __device__ __forceinline__ void first_step(int first_row, int j) {
@@ -259,10 +227,10 @@ struct Consumer {
         softmax = {};
         tile::fill(softmax.m, p.lowest);
         tile::fill(O_reg, 0);
-        // EXERCISE 13.4 If causal, the first queries of a task see less than the last ones do: which blocks does no
+        // EXERCISE 13.2 If causal, the first queries of a task see less than the last ones do: which blocks does no
         // query of this unit see? One block must remain. The starter skips none.
         // TODO: your code, instead of this.
-        // END 13.4
+        // END 13.2
         first_step(first_row, j);
         give_back_queries();
         for (j -= Config::B_c; causal && j >= 0 && j + Config::B_c - 1 > last_key; j -= Config::B_c)
