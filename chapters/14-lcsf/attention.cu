@@ -63,106 +63,96 @@ struct Attention {
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
         const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
-        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter
-        // loads all keys: right, and too much.
+        // EXERCISE 14.1 No query of this task sees the keys from `end` on. If causal, which are these? In the starter a
+        // task goes over all keys: right, and too much.
         // TODO: your code, instead of this.
         const int end = p.N_k;
-        // END 14.3
+        // END 14.1
         return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
     }
     __device__ static int steps(const Task& task) { return task.T_c; }
 
     // ---- load
-    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
-        tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
+    // EXERCISE 14.2 Ask for what a task and its steps need: from which row on, of which head? In the starter all
+    // consumers have the same queries, keys come from the first one on, and K and V have as many heads as Q.
+    // TODO: your code, instead of this.
+    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full,
+                                    const Problem& p, const Task& task, int consumer) {
+        tile::load(Q_i, p.maps.Q, full, task.i, task.head, task.batch);
     }
-    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full,
+                                      const Problem& p, const Task& task, int t) {
+        tile::load(K_j, p.maps.K, full, t * B_c, task.head, task.batch);
     }
-    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        // EXERCISE 14.2 Which rows of which head belong to step t? The starter begins with the first rows, and has as
-        // many heads as Q.
-        // TODO: your code, instead of this.
+    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full,
+                                       const Problem& p, const Task& task, int t) {
         tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
-        // END 14.2
     }
+    // END 14.2
 
-    // ---- compute
+    // ---- compute, finish
     __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
-    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
-        s.j = (task.T_c - 1) * B_c;
-        const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
-        for (; causal && s.j > max(last_seen, 0); s.j -= B_c) c.skip();
-        s.softmax.begin(p.scale);
-        Scores S;
-        begin_scores(S, c);
-        c.turns.pass();
-        tile::wait<0>(S);
-        c.first.give_back();
-        hide(S, c, p, task, s.j);
-        s.softmax.template update<true>(S, p.scale);
-        s.P = tile::to_operand<Element>(S);
-        tile::fill(s.O, 0);
-        s.j -= B_c;
-    }
-    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
-        const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
-        for (; causal && s.j >= 0 && s.j + B_c - 1 > last_key; s.j -= B_c) step<true>(s, c, p, task);
-#pragma unroll 1
-        for (; s.j >= 0; s.j -= B_c) step<false>(s, c, p, task);
-    }
-    /// S and P of the block from key j on, while O takes up P V of the block before.
-    template <bool masked>
-    __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
-        Scores S;
-        // EXERCISE 14.4 The starter does one thing after the other. What can begin before S is waited for, and what can
-        // be done before O is? The turn passes when all products of the step have begun.
-        // TODO: your code, instead of this.
-        begin_scores(S, c);
-        c.turns.pass();
-        tile::wait<0>(S);
-        c.first.give_back();
-        tile::begin_multiply(s.O, s.P, c.second.take());
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
-        if (masked) hide(S, c, p, task, s.j);
-        const bool raised = s.softmax.template update<false>(S, p.scale);
-        // END 14.4
-        s.P = tile::to_operand<Element>(S);
-        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
-    }
-    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
-        const FirstTile K_j = c.first.take();
-        c.turns.wait();
-        tile::begin_multiply_transposed(S, c.own(), K_j);
-    }
     __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
         return task.i + c.number * unit + c.warp * 16;
     }
-    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task,
-                                                int j) {
-        const int last_key = first_row(c, task) + p.N_k - p.N_q;
+    /// Of the block from key s.j on, the scores of keys that a query of the warp does not see become -infinity.
+    __device__ __forceinline__ static void
+    hide(Scores& S, const State& s, const Consumer& c, const Problem& p, const Task& task) {
+        const int j = s.j, last_key = first_row(c, task) + p.N_k - p.N_q;
         if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
         if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
     }
-
-    // ---- finish, store
+    /// Where a warp's rows of O leave from.
     __device__ static OutputTile output_of_warp(const Consumer& c) {
         return {c.own().data + c.warp * OutputTile::elements};
     }
-    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
-        // EXERCISE 14.1 The steps are done, but P of the last one has not met its V yet: take that from its ring, add
-        // P V to O, and give it back. The starter does not multiply.
-        // TODO: your code, instead of this.
-        c.second.take();
-        __syncwarp();  // no product keeps the lanes together
+    // EXERCISE 14.3 Build: what a consumer does with a task. `begin`, `compute` and `finish` are called in this order;
+    // behind them each warp has written its 16 rows of O to c.own(), and LSE. The softmax of a block of keys runs while
+    // the tensor cores add P V of the block before to O. With a block that no query of this consumer sees nothing is
+    // computed, but for one block a task. The turn passes once a step, when all products of the step have begun, and a
+    // tile is given back when nothing reads it any more. The starter does one thing after the other, with all blocks:
+    // right, and slow.
+    // TODO: your code, instead of this.
+    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p,
+                                                 const Task& task) {
+        s.j = (task.T_c - 1) * B_c;
+        s.softmax.begin(p.scale);
+        tile::fill(s.O, 0);
+        step<true>(s, c, p, task);
+    }
+    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p,
+                                                   const Task& task) {
+        while (s.j >= 0) step<false>(s, c, p, task);
+    }
+    template <bool first>
+    __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p,
+                                                const Task& task) {
+        Scores S;
+        const FirstTile K_j = c.first.take();
+        c.turns.wait();
+        tile::begin_multiply_transposed(S, c.own(), K_j);
+        tile::wait<0>(S);
+        hide(S, s, c, p, task);
+        const bool raised = s.softmax.template update<first>(S, p.scale);
+        if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
+        s.P = tile::to_operand<Element>(S);
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::wait<0>(s.O, s.P);
+        c.turns.pass();
+        c.first.give_back();
         c.second.give_back();
-        // END 14.1
+        s.j -= B_c;
+    }
+    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p,
+                                                  const Task& task) {
         const auto lse = s.softmax.finish(s.O, p.scale);
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
         tile::store(output_of_warp(c), s.O, 0);
     }
+    // END 14.3
+
+    // ---- store
     __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
         tile::store(p.maps.O, output_of_warp(c), first_row(c, task), task.head, task.batch);
     }
@@ -181,11 +171,26 @@ void launch_configuration(const ForwardArgs& args) {
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
+/// The exercises are tried with a few configurations, to be compiled soon.
+template <class Element>
+constexpr bool is_compiled([[maybe_unused]] std::size_t i) {
+#ifdef FLASHLADDER_EXERCISES
+    return std::is_same_v<Element, __nv_bfloat16> && (i == 0 || i == 6 || i == 11 || i == 14 || i == 17);
+#else
+    return true;
+#endif
+}
+template <class Element, bool causal, std::size_t i>
+void launch_number(const ForwardArgs& args) {
+    if constexpr (is_compiled<Element>(i)) launch_configuration<Element, causal, configurations[i]>(args);
+    else throw std::logic_error("compiled without variants");
+}
+
 /// Which one is the fastest, harness/configurations.h expects from the number of tasks and of their steps.
 template <class Element, bool causal, std::size_t i>
 void launch_if(std::size_t best, const ForwardArgs& args) {
     if constexpr (is_chosen(i, causal))
-        if (i == best) launch_configuration<Element, causal, configurations[i]>(args);
+        if (i == best) launch_number<Element, causal, i>(args);
 }
 void launch(const ForwardArgs& args) {
     with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
@@ -198,7 +203,7 @@ void launch(const ForwardArgs& args) {
 template <std::size_t i>
 void launch_variant(const ForwardArgs& args) {
     with_bf16_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        launch_configuration<Element, causal, configurations[i]>(args);
+        launch_number<Element, causal, i>(args);
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }

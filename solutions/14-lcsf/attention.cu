@@ -63,16 +63,30 @@ struct Attention {
     __device__ static Task task(const Problem& p, int n) {
         const auto [block, head, batch] = p.order.template place<true>(n);
         const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
-        // EXERCISE 14.3 Keys from `end` on are seen by no query of the task. If causal, which are these? The starter
-        // loads all keys: right, and too much.
+        // EXERCISE 14.1 No query of this task sees the keys from `end` on. If causal, which are these? In the starter a
+        // task goes over all keys: right, and too much.
         // STARTER const int end = p.N_k;
         const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
-        // END 14.3
+        // END 14.1
         return {i, units, head, head / p.group, batch, max((end + B_c - 1) / B_c, 1)};
     }
     __device__ static int steps(const Task& task) { return task.T_c; }
 
     // ---- load
+    // EXERCISE 14.2 Ask for what a task and its steps need: from which row on, of which head? In the starter all
+    // consumers have the same queries, keys come from the first one on, and K and V have as many heads as Q.
+    // STARTER __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full,
+    // STARTER                                 const Problem& p, const Task& task, int consumer) {
+    // STARTER     tile::load(Q_i, p.maps.Q, full, task.i, task.head, task.batch);
+    // STARTER }
+    // STARTER __device__ static void load_first(FirstTile K_j, ptx::Barrier& full,
+    // STARTER                                   const Problem& p, const Task& task, int t) {
+    // STARTER     tile::load(K_j, p.maps.K, full, t * B_c, task.head, task.batch);
+    // STARTER }
+    // STARTER __device__ static void load_second(SecondTile V_j, ptx::Barrier& full,
+    // STARTER                                    const Problem& p, const Task& task, int t) {
+    // STARTER     tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
+    // STARTER }
     __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
         tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
     }
@@ -80,15 +94,69 @@ struct Attention {
         tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        // EXERCISE 14.2 Which rows of which head belong to step t? The starter begins with the first rows, and has as
-        // many heads as Q.
-        // STARTER tile::load(V_j, p.maps.V, full, t * B_c, task.head, task.batch);
         tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
-        // END 14.2
     }
+    // END 14.2
 
-    // ---- compute
+    // ---- compute, finish
     __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
+    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
+        return task.i + c.number * unit + c.warp * 16;
+    }
+    /// Of the block from key s.j on, the scores of keys that a query of the warp does not see become -infinity.
+    __device__ __forceinline__ static void
+    hide(Scores& S, const State& s, const Consumer& c, const Problem& p, const Task& task) {
+        const int j = s.j, last_key = first_row(c, task) + p.N_k - p.N_q;
+        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
+        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
+    }
+    /// Where a warp's rows of O leave from.
+    __device__ static OutputTile output_of_warp(const Consumer& c) {
+        return {c.own().data + c.warp * OutputTile::elements};
+    }
+    // EXERCISE 14.3 Build: what a consumer does with a task. `begin`, `compute` and `finish` are called in this order;
+    // behind them each warp has written its 16 rows of O to c.own(), and LSE. The softmax of a block of keys runs while
+    // the tensor cores add P V of the block before to O. With a block that no query of this consumer sees nothing is
+    // computed, but for one block a task. The turn passes once a step, when all products of the step have begun, and a
+    // tile is given back when nothing reads it any more. The starter does one thing after the other, with all blocks:
+    // right, and slow.
+    // STARTER __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p,
+    // STARTER                                              const Task& task) {
+    // STARTER     s.j = (task.T_c - 1) * B_c;
+    // STARTER     s.softmax.begin(p.scale);
+    // STARTER     tile::fill(s.O, 0);
+    // STARTER     step<true>(s, c, p, task);
+    // STARTER }
+    // STARTER __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p,
+    // STARTER                                                const Task& task) {
+    // STARTER     while (s.j >= 0) step<false>(s, c, p, task);
+    // STARTER }
+    // STARTER template <bool first>
+    // STARTER __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p,
+    // STARTER                                             const Task& task) {
+    // STARTER     Scores S;
+    // STARTER     const FirstTile K_j = c.first.take();
+    // STARTER     c.turns.wait();
+    // STARTER     tile::begin_multiply_transposed(S, c.own(), K_j);
+    // STARTER     tile::wait<0>(S);
+    // STARTER     hide(S, s, c, p, task);
+    // STARTER     const bool raised = s.softmax.template update<first>(S, p.scale);
+    // STARTER     if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
+    // STARTER     s.P = tile::to_operand<Element>(S);
+    // STARTER     tile::begin_multiply(s.O, s.P, c.second.take());
+    // STARTER     tile::wait<0>(s.O, s.P);
+    // STARTER     c.turns.pass();
+    // STARTER     c.first.give_back();
+    // STARTER     c.second.give_back();
+    // STARTER     s.j -= B_c;
+    // STARTER }
+    // STARTER __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p,
+    // STARTER                                               const Task& task) {
+    // STARTER     const auto lse = s.softmax.finish(s.O, p.scale);
+    // STARTER     const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
+    // STARTER     if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
+    // STARTER     tile::store(output_of_warp(c), s.O, 0);
+    // STARTER }
     __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
         s.j = (task.T_c - 1) * B_c;
         const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
@@ -99,7 +167,7 @@ struct Attention {
         c.turns.pass();
         tile::wait<0>(S);
         c.first.give_back();
-        hide(S, c, p, task, s.j);
+        hide(S, s, c, p, task);
         s.softmax.template update<true>(S, p.scale);
         s.P = tile::to_operand<Element>(S);
         tile::fill(s.O, 0);
@@ -115,27 +183,15 @@ struct Attention {
     template <bool masked>
     __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
-        // EXERCISE 14.4 The starter does one thing after the other. What can begin before S is waited for, and what can
-        // be done before O is? The turn passes when all products of the step have begun.
-        // STARTER begin_scores(S, c);
-        // STARTER c.turns.pass();
-        // STARTER tile::wait<0>(S);
-        // STARTER c.first.give_back();
-        // STARTER tile::begin_multiply(s.O, s.P, c.second.take());
-        // STARTER tile::wait<0>(s.O, s.P);
-        // STARTER c.second.give_back();
-        // STARTER if (masked) hide(S, c, p, task, s.j);
-        // STARTER const bool raised = s.softmax.template update<false>(S, p.scale);
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, c.second.take());
         c.turns.pass();
         tile::wait<1>(S);
         c.first.give_back();
-        if (masked) hide(S, c, p, task, s.j);
+        if (masked) hide(S, s, c, p, task);
         const bool raised = s.softmax.template update<false>(S, p.scale);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
-        // END 14.4
         s.P = tile::to_operand<Element>(S);
         if (raised) tile::multiply_rows(s.O, s.softmax.factor);
     }
@@ -144,35 +200,18 @@ struct Attention {
         c.turns.wait();
         tile::begin_multiply_transposed(S, c.own(), K_j);
     }
-    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
-        return task.i + c.number * unit + c.warp * 16;
-    }
-    __device__ __forceinline__ static void hide(Scores& S, const Consumer& c, const Problem& p, const Task& task,
-                                                int j) {
-        const int last_key = first_row(c, task) + p.N_k - p.N_q;
-        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
-        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
-    }
-
-    // ---- finish, store
-    __device__ static OutputTile output_of_warp(const Consumer& c) {
-        return {c.own().data + c.warp * OutputTile::elements};
-    }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
-        // EXERCISE 14.1 The steps are done, but P of the last one has not met its V yet: take that from its ring, add
-        // P V to O, and give it back. The starter does not multiply.
-        // STARTER c.second.take();
-        // STARTER __syncwarp();  // no product keeps the lanes together
-        // STARTER c.second.give_back();
         tile::begin_multiply(s.O, s.P, c.second.take());
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
-        // END 14.1
         const auto lse = s.softmax.finish(s.O, p.scale);
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
         tile::store(output_of_warp(c), s.O, 0);
     }
+    // END 14.3
+
+    // ---- store
     __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
         tile::store(p.maps.O, output_of_warp(c), first_row(c, task), task.head, task.batch);
     }
@@ -191,11 +230,26 @@ void launch_configuration(const ForwardArgs& args) {
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
+/// The exercises are tried with a few configurations, to be compiled soon.
+template <class Element>
+constexpr bool is_compiled([[maybe_unused]] std::size_t i) {
+#ifdef FLASHLADDER_EXERCISES
+    return std::is_same_v<Element, __nv_bfloat16> && (i == 0 || i == 6 || i == 11 || i == 14 || i == 17);
+#else
+    return true;
+#endif
+}
+template <class Element, bool causal, std::size_t i>
+void launch_number(const ForwardArgs& args) {
+    if constexpr (is_compiled<Element>(i)) launch_configuration<Element, causal, configurations[i]>(args);
+    else throw std::logic_error("compiled without variants");
+}
+
 /// Which one is the fastest, harness/configurations.h expects from the number of tasks and of their steps.
 template <class Element, bool causal, std::size_t i>
 void launch_if(std::size_t best, const ForwardArgs& args) {
     if constexpr (is_chosen(i, causal))
-        if (i == best) launch_configuration<Element, causal, configurations[i]>(args);
+        if (i == best) launch_number<Element, causal, i>(args);
 }
 void launch(const ForwardArgs& args) {
     with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
@@ -208,7 +262,7 @@ void launch(const ForwardArgs& args) {
 template <std::size_t i>
 void launch_variant(const ForwardArgs& args) {
     with_bf16_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        launch_configuration<Element, causal, configurations[i]>(args);
+        launch_number<Element, causal, i>(args);
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
