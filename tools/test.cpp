@@ -215,6 +215,10 @@ public:
         // Not every order of threads shows it.
         const bool names_lines = (lowest.cause + lowest.message).find(chapter_.file()) != std::string::npos;
         if (only_outside && names_lines) return {"", lowest, true};
+        // Nor can all of the suite be tried with one answer alone: then the line that a report names says whose it is.
+        if (exercise.empty())
+            if (const auto named = named_in(lowest.cause + lowest.message, chapter_.file(), answers_); !named.empty())
+                return {named.front(), lowest};
         return {exercise, lowest};
     }
 
