@@ -203,8 +203,8 @@ void check_output_leaves_meanwhile() {
 TEST_CASE("EXERCISE 11.1: which task is which: sections of heads, and what takes longest first") {
     const int T_r = 2, heads = 3, n_q = T_r * of_128.B_r, n_k = n_q + of_128.B_c;
     const Inputs in = inputs(heads, n_q, n_k, 128, true, test_seed());
-    const std::size_t two_heads = std::size_t(2 * 2 * n_k * 128 * 2) * 3 / 2 + 3;  // of L2: K and V in two thirds
 #ifndef FLASHLADDER_GPU
+    const std::size_t two_heads = std::size_t(2 * 2 * n_k * 128 * 2) * 3 / 2 + 3;  // of L2: K and V in two thirds
     // Of a kernel that stops by itself, or leaves tasks out, the order says nothing.
     try {
         const VirtualGpu one(1, two_heads);
