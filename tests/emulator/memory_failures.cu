@@ -95,6 +95,15 @@ TEST_CASE("failure: just past an allocation") {
     CHECK(contains(words, "allocated at tests/emulator/device_array.h:"));
 }
 
+TEST_CASE("failure: just past an allocation that has a name, and after it was freed") {
+    float* x = nullptr;
+    REQUIRE(cudaMalloc(&x, 400) == cudaSuccess);
+    emulator::name_allocation(x, "K");
+    check_place(x + 100, cudaErrorIllegalAddress, "out of bounds", "byte 400 of K, which has 400 bytes");
+    cudaFree(x);
+    check_place(x + 7, cudaErrorIllegalAddress, "use after free", "byte 28 of K, which has 400 bytes and was freed");
+}
+
 TEST_CASE("failure: half past an allocation") {
     char* bytes = nullptr;
     REQUIRE(cudaMalloc(&bytes, 10) == cudaSuccess);
