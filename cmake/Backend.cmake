@@ -36,7 +36,7 @@ target_compile_options(unused_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wno-error;-Wno-unused;-Wno-unused-parameter>" $<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=177,550>)
 add_library(beside_solution_options INTERFACE)
 target_link_libraries(beside_solution_options INTERFACE unused_options)
-target_compile_options(beside_solution_options INTERFACE "SHELL:-include \"${CMAKE_SOURCE_DIR}/common/harness/mine.h\"")
+target_compile_definitions(beside_solution_options INTERFACE FLASHLADDER_MINE)  # harness/stage.h
 add_library(unfinished_options INTERFACE)
 target_compile_definitions(unfinished_options INTERFACE FLASHLADDER_UNFINISHED)  # waits give up: ptx/mbarrier.h
 target_link_libraries(unfinished_options INTERFACE unused_options)
@@ -125,8 +125,9 @@ function(quick_headers)
     add_library(quick_headers OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/quick_headers.cpp)
     target_link_libraries(quick_headers PRIVATE harness kernel_options unfinished_options quick_options)
     target_compile_definitions(quick_headers PRIVATE FLASHLADDER_NO_VARIANTS)
-    target_precompile_headers(quick_headers PRIVATE ${memory_functions} ${CMAKE_SOURCE_DIR}/common/harness/launch_forward.h
-      ${CMAKE_SOURCE_DIR}/common/harness/stage.h)
+    file(GLOB stages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/common/operations/*/stage.h)
+    target_precompile_headers(quick_headers PRIVATE ${memory_functions} ${stages}
+      ${CMAKE_SOURCE_DIR}/common/operations/attention/launch_forward.h)
   endif()
 endfunction()
 
@@ -150,7 +151,7 @@ function(add_kernels target file)
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
     set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})
-    if(target MATCHES "^solution-|^gemm$")
+    if(target MATCHES "^solution-")
       architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})
     else()
       architectures_of(${file} architectures ${FLASHLADDER_TEST_ARCHITECTURES})
@@ -158,7 +159,7 @@ function(add_kernels target file)
     set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}"
       CUDA_COMPILER_LAUNCHER "sh;${CMAKE_SOURCE_DIR}/cmake/keep_output.sh")
     target_compile_options(${target} PRIVATE --resource-usage)
-    if(target MATCHES "^solution-|^gemm$")
+    if(target MATCHES "^solution-")
       add_dependencies(resource-report ${target})
     endif()
   endif()

@@ -3,10 +3,22 @@
 file(GLOB FLASHLADDER_RUNGS RELATIVE ${CMAKE_SOURCE_DIR}/solutions CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/[0-9]*)
 list(SORT FLASHLADDER_RUNGS)
 
+# The kernel of a rung is the file that is named like its operation, a folder of common/operations: attention.cu. Sets
+# `operation`, and `number`: what is in front of the first "-".
+macro(get_rung rung)
+  string(REGEX REPLACE "-.*" "" number ${rung})
+  file(GLOB operation RELATIVE ${CMAKE_SOURCE_DIR}/solutions/${rung} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/${rung}/*.cu)
+  list(REMOVE_ITEM operation variants.cu)
+  string(REPLACE ".cu" "" operation "${operation}")
+  if(NOT IS_DIRECTORY ${CMAKE_SOURCE_DIR}/common/operations/${operation})
+    message(FATAL_ERROR "solutions/${rung} must have one kernel, named like a folder of common/operations: found '${operation}'")
+  endif()
+endmacro()
+
 # solution-NN-name: the kernel of solutions/NN-name, for tests and tools to link.
 function(add_rungs)
   foreach(rung IN LISTS FLASHLADDER_RUNGS)
-    add_kernels(solution-${rung} ${CMAKE_SOURCE_DIR}/solutions/${rung}/attention.cu)
+    get_rung(${rung})
+    add_kernels(solution-${rung} ${CMAKE_SOURCE_DIR}/solutions/${rung}/${operation}.cu)
   endforeach()
-  add_kernels(gemm ${CMAKE_SOURCE_DIR}/solutions/14-lcsf/gemm.cu)  # the template's other kernel
 endfunction()

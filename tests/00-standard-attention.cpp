@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <string>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
@@ -85,4 +85,4 @@ TEST_CASE("EXERCISE 0.3: the product, tile by tile") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

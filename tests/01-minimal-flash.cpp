@@ -4,13 +4,13 @@
 
 #include <cstdint>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
@@ -66,4 +66,4 @@ TEST_CASE("needs memory in proportion to N, not to N^2") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <utility>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
@@ -120,4 +120,4 @@ TEST_CASE("needs memory in proportion to N, not to N^2") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -8,13 +8,13 @@
 #include <limits>
 #include <string>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
@@ -130,4 +130,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <string>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// LSE alone: it needs S, the maximum and the sum, but neither P as a matrix nor V.
@@ -145,4 +145,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

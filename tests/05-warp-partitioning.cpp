@@ -6,14 +6,14 @@
 #include <random>
 #include <string>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "harness/closed_forms.h"
-#include "harness/counts.h"
+#include "operations/attention/closed_forms.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 const Stage& split_q() { return stage_under_test(); }
@@ -175,4 +175,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

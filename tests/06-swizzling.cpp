@@ -5,18 +5,18 @@
 
 #include <algorithm>
 
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include <set>
 #include <string>
 #include <utility>
 
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #include "tile/swizzled.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 #ifndef FLASHLADDER_GPU
@@ -244,4 +244,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

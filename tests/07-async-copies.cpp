@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "launch.h"
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int B_r = 128, B_c = 64;  // of the rung and of its variants
@@ -219,4 +219,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

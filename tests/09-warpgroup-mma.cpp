@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "launch.h"
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// What the stage and its variants differ in. "" is the stage itself, whose tiles depend on d.
@@ -267,4 +267,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "launch.h"
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
 #include "emulator/emulator.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// The rung, without a name, and its variants. `blocks` share a multiprocessor.
@@ -327,4 +327,4 @@ TEST_CASE("needs no memory beyond inputs and outputs") {
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

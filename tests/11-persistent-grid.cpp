@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "launch.h"
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
 #include "emulator/emulator.h"
 #include "emulator/report.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// What a block of the rung has, by head dimension; `blocks` share a multiprocessor.
@@ -483,4 +483,4 @@ TEST_CASE("counted: shared memory is Q, O, the slots of K and V, and some barrie
 #endif
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

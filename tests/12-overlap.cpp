@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "launch.h"
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
 #include "emulator/emulator.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// What a block of the rung has, by head dimension. It has a multiprocessor to itself.
@@ -333,4 +333,4 @@ TEST_CASE("counted: shared memory is Q twice, O, the slots of K and V, and some 
 #endif
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

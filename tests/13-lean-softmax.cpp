@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "launch.h"
-#include "reference.h"
-#include "rung_suite.h"
+#include "operations/attention/reference.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int unit = 64, consumers = 3, B_r = consumers * unit, slots = 4;
@@ -461,4 +461,4 @@ TEST_CASE("counted: shared memory is Q twice, the slots of K and V, and some bar
 #endif
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -12,16 +12,16 @@
 #include <tuple>
 #include <vector>
 
-#include "harness/configurations.h"
 #include "launch.h"
-#include "rung_suite.h"
+#include "operations/attention/configurations.h"
+#include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int unit = 64;  // queries of a consumer
@@ -552,4 +552,4 @@ TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block; share
 #endif
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

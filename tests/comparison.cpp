@@ -7,12 +7,12 @@
 #include <limits>
 #include <set>
 
-#include "harness/inputs.h"
-#include "harness/run.h"
 #include "launch.h"
+#include "operations/attention/inputs.h"
+#include "operations/attention/run.h"
 #include "test_seed.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 AttentionShape shape_of(int batch, int heads, int n_q, int n_k, int d) {
@@ -374,7 +374,7 @@ TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all
     const std::string why = why_not_on_this_gpu(stage.supports);
 #ifdef FLASHLADDER_GPU
     CHECK(why.starts_with("98-reference: needs a GPU of compute capability 99.5 or newer; this one has "));
-    CHECK(why_unsupported(stage.supports, in.shape) == why);
+    CHECK(why_unsupported(stage, in.shape) == why);
     CHECK_THROWS_AS(run(stage, in), std::invalid_argument);
 #else
     CHECK(why == "");
@@ -383,4 +383,4 @@ TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

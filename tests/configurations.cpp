@@ -1,6 +1,6 @@
 // What rung 14 can be built of, and what says which of it is for which shape. The costs are generated: whatever they say,
 // they must say something for every shape, and what they choose must be fast where that was measured.
-#include "harness/configurations.h"
+#include "operations/attention/configurations.h"
 
 #include <doctest/doctest.h>
 
@@ -12,7 +12,7 @@
 #include <set>
 #include <stdexcept>
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 AttentionShape shape_of(int heads, int n_q, int n_k, int d, bool causal) {
@@ -132,4 +132,4 @@ TEST_CASE("to_string: what a configuration is, in words that no other of its d h
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

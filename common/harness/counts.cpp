@@ -8,13 +8,10 @@
 namespace flashladder {
 namespace {
 
-std::string name_of(const void* begin, const ForwardArgs& args) {
-    if (begin == args.Q) return "Q";
-    if (begin == args.K) return "K";
-    if (begin == args.V) return "V";
-    if (begin == args.O) return "O";
-    if (begin == args.lse) return "lse";
-    return begin == args.scratch ? "scratch" : "other";
+std::string name_of(const void* begin, const DeviceData& data) {
+    for (const auto& [name, memory] : data.tensors)
+        if (begin == memory) return name;
+    return begin == data.scratch ? "scratch" : "other";
 }
 
 }  // namespace
@@ -25,26 +22,24 @@ std::uint64_t StageCounts::distinct_bytes() const {
     return sum;
 }
 
-StageCounts count_stage(const Stage& stage, const Inputs& inputs, bool wants_lse) {
-    if (const std::string why = why_unsupported(stage.supports, inputs.shape, wants_lse); !why.empty())
-        throw std::invalid_argument(why);
+StageCounts count_stage(const Stage& stage, const Data& inputs) {
+    if (const std::string why = stage.why_unsupported(inputs.problem); !why.empty()) throw std::invalid_argument(why);
     const std::size_t before = emulator::count_work([] {}).peak_memory_bytes;
-    const DeviceProblem problem(stage, inputs, wants_lse);
-    const ForwardArgs args = problem.args();
+    const DeviceProblem problem(stage, inputs);
+    const DeviceData data = problem.data();
     StageCounts counts;
-    counts.work = emulator::count_work([&] { stage.launch(args); });
+    counts.work = emulator::count_work([&] { stage.launch(data); });
     for (const auto& launch : counts.work.launches)
         for (const auto& [begin, work] : launch.allocations) {
-            TensorWork& tensor = counts.tensors[name_of(begin, args)];
+            TensorWork& tensor = counts.tensors[name_of(begin, data)];
             using emulator::Access;
             for (const Access kind : {Access::read, Access::cp_async, Access::tma_load})
                 tensor.read += work[static_cast<std::size_t>(kind)];
             for (const Access kind : {Access::write, Access::tma_store, Access::tma_reduce})
                 tensor.written += work[static_cast<std::size_t>(kind)];
         }
-    const DeviceBuffer* given[] = {&problem.Q, &problem.K, &problem.V, &problem.O, &problem.lse};
     counts.peak_scratch_bytes = counts.work.peak_memory_bytes - before;
-    for (const DeviceBuffer* buffer : given) counts.peak_scratch_bytes -= buffer->bytes();
+    for (const Tensor& tensor : problem.tensors()) counts.peak_scratch_bytes -= tensor.bytes();
     counts.outputs = problem.outputs();
     return counts;
 }

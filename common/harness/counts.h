@@ -17,16 +17,16 @@ struct TensorWork {
 
 struct StageCounts {
     emulator::CountedWork work;                 // of the stage's launches alone
-    std::map<std::string, TensorWork> tensors;  // Q, K, V, O, lse, scratch; "other" for what the stage has allocated
+    std::map<std::string, TensorWork> tensors;  // by name; "scratch"; "other" for what the stage has allocated
     std::size_t peak_scratch_bytes = 0;         // device memory at most, beyond inputs and outputs
-    Outputs outputs;                            // what it computed meanwhile
+    Data outputs;                               // what it computed meanwhile
 
     std::uint64_t requested_bytes() const { return work.total().all_global().requested_bytes; }
     std::uint64_t distinct_bytes() const;  // read and written, each launch for itself
 };
 
 /// Runs the stage once and counts. Throws what run() throws.
-StageCounts count_stage(const Stage& stage, const Inputs& inputs, bool wants_lse = false);
+StageCounts count_stage(const Stage& stage, const Data& inputs);
 
 nlohmann::json to_json(const StageCounts& counts);
 

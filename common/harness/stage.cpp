@@ -1,26 +1,32 @@
 #include "harness/stage.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
+#include <stdexcept>
 
 #include "launch.h"
 
 namespace flashladder {
 namespace {
 
-std::vector<Stage>& registry(bool of_variants) {
-    static std::vector<Stage> stages, variants;
+using Registry = std::vector<std::unique_ptr<const Stage>>;
+
+Registry& registry(bool of_variants) {
+    static Registry stages, variants;
     return of_variants ? variants : stages;
 }
 
-std::vector<Stage>& registry_of_mine() {
-    static std::vector<Stage> mine;
+Registry& registry_of_mine() {
+    static Registry mine;
     return mine;
+}
+
+std::vector<StageRef> all_of(const Registry& registry) {
+    std::vector<StageRef> all;
+    for (const auto& stage : registry) all.emplace_back(*stage);
+    return all;
 }
 
 #ifdef FLASHLADDER_GPU
@@ -36,194 +42,38 @@ int compute_capability() {
 }
 #endif
 
-/// Q, K, V or O of a problem.
-struct Tensor {
-    const char* name;
-    const void* pointer;
-    Strides& strides;
-    std::int64_t batch, heads, rows, columns;
-    bool is_output;
-
-    Strides without_gaps() const {
-        return contiguous(static_cast<int>(heads), static_cast<int>(rows), static_cast<int>(columns));
-    }
-
-    /// Makes the strides of a contiguous tensor of those that say nothing: all 0, or of a dimension of extent 1, where
-    /// PyTorch has any number.
-    void fill_in_strides() {
-        const Strides plain = without_gaps();
-        if (strides == Strides{}) strides = plain;
-        if (batch == 1) strides.batch = plain.batch;
-        if (heads == 1) strides.head = plain.head;
-        if (rows == 1) strides.row = plain.row;
-    }
-
-    /// Whether two rows share an element. Says so too of rows that are interleaved in a way that no library makes.
-    bool overlaps_itself() const {
-        std::array<std::pair<std::int64_t, std::int64_t>, 3> dimensions{
-            {{strides.batch, batch}, {strides.head, heads}, {strides.row, rows}}};
-        std::sort(dimensions.begin(), dimensions.end());
-        std::int64_t end = columns;  // of what the dimensions so far take up
-        for (const auto& [stride, extent] : dimensions) {
-            if (extent == 1) continue;
-            if (stride < end) return true;
-            end += (extent - 1) * stride;
-        }
-        return false;
-    }
-
-    /// What is wrong with its place in memory, "" if nothing is.
-    std::string why_bad(const Support& supports, std::int64_t element_bytes) const {
-        const auto all = [&] {
-            return fmt::format("strides {}, {}, {} of batch, head, row", strides.batch, strides.head, strides.row);
-        };
-        if (!supports.strides && strides != without_gaps())
-            return fmt::format("{} is not contiguous ({}): strides are supported from 08-bulk-tensor-copies on", name,
-                               all());
-        if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-            return fmt::format("{} is at {}, which is not aligned to {} bytes", name, pointer, alignment);
-        if (!supports.strides) return "";
-        for (const auto& [what, stride] :
-             {std::pair("batch", strides.batch), {"head", strides.head}, {"row", strides.row}}) {
-            if (stride < 0) return fmt::format("{} has a negative {} stride, {}", name, what, stride);
-            if (stride * element_bytes % alignment != 0)
-                return fmt::format("{} has a {} stride of {} elements, which is not a multiple of {} bytes", name, what,
-                                   stride, alignment);
-        }
-        if (rows > 1 && strides.row < columns)
-            return fmt::format("{} has a row stride of {}, less than head_dim {}", name, strides.row, columns);
-        if (is_output && overlaps_itself()) return fmt::format("{} overlaps itself ({})", name, all());
-        return "";
-    }
-
-    static constexpr std::int64_t alignment = 16;  // bytes
-};
-
 }  // namespace
 
-std::string why_not_on_this_gpu([[maybe_unused]] const Support& supports) {
+std::string why_not_on_this_gpu([[maybe_unused]] const Stage& stage) {
 #ifdef FLASHLADDER_GPU
-    const int least = supports.compute_capability;
+    const int least = stage.compute_capability();
     if (least > 0)
         if (const int have = compute_capability(); have < least)
-            return fmt::format("{}: needs a GPU of compute capability {}.{} or newer; this one has {}.{}",
-                               supports.name(), least / 10, least % 10, have / 10, have % 10);
+            return fmt::format("{}: needs a GPU of compute capability {}.{} or newer; this one has {}.{}", stage.name(),
+                               least / 10, least % 10, have / 10, have % 10);
 #endif
     return "";
 }
 
-std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse) {
-    if (std::string why = why_not_on_this_gpu(supports); !why.empty()) return why;
-    const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
-    const std::pair<const char*, int> sizes[] = {{"batch", shape.batch},       {"heads", shape.heads},
-                                                 {"kv_heads", shape.kv_heads}, {"n_q", shape.n_q},
-                                                 {"n_k", shape.n_k},           {"head_dim", shape.head_dim}};
-    for (const auto& [name, value] : sizes)
-        if (value <= 0) return refuse(fmt::format("{} is {}, but must be at least 1", name, value));
-    if (std::find(supports.head_dims.begin(), supports.head_dims.end(), shape.head_dim) == supports.head_dims.end())
-        return refuse(
-            fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(supports.head_dims, ", ")));
-    if (std::find(supports.dtypes.begin(), supports.dtypes.end(), shape.dtype) == supports.dtypes.end()) {
-        std::vector<std::string> able;
-        for (const DType dtype : supports.dtypes) able.push_back(to_string(dtype));
-        return refuse(fmt::format("dtype {} is not supported (only {})", to_string(shape.dtype), fmt::join(able, ", ")));
-    }
-    if (shape.causal && !supports.causal) return refuse("causal is not supported (from 03-row-swapped-loops on)");
-    if (wants_lse && !supports.lse) return refuse("lse is not supported (from 03-row-swapped-loops on)");
-    if (shape.heads % shape.kv_heads != 0)
-        return refuse(fmt::format("heads {} is not a multiple of kv_heads {}", shape.heads, shape.kv_heads));
-    if (shape.kv_heads != shape.heads && !supports.grouped_query)
-        return refuse(
-            fmt::format("kv_heads {} with heads {}: grouped queries are not supported (from 03-row-swapped-loops on)",
-                        shape.kv_heads, shape.heads));
-    const long long batch_heads = static_cast<long long>(shape.batch) * shape.heads;
-    const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
-    if (batch_heads > most)
-        return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
-    // Most rungs launch a grid of (tiles, heads, batch), of which CUDA allows no more in y and z. For all, as none is
-    // about problems with more.
-    constexpr int max_grid_yz = 65535;
-    for (const auto& [name, value] : {std::pair("batch", shape.batch), {"heads", shape.heads}})
-        if (value > max_grid_yz)
-            return refuse(fmt::format("{} is {}, but at most {} are supported", name, value, max_grid_yz));
-    if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
-        return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
-    return "";
-}
-
-void Stage::launch(const ForwardArgs& given) const {
-    ForwardArgs args = given;
-    const AttentionShape& s = args.shape;
-    std::string why = why_unsupported(supports, args.shape, args.lse != nullptr);
-    const auto refuse = [&](bool condition, const std::string& text) {
-        if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
-    };
-    Tensor tensors[] = {{"Q", args.Q, args.Q_strides, s.batch, s.heads, s.n_q, s.head_dim, false},
-                        {"K", args.K, args.K_strides, s.batch, s.kv_heads, s.n_k, s.head_dim, false},
-                        {"V", args.V, args.V_strides, s.batch, s.kv_heads, s.n_k, s.head_dim, false},
-                        {"O", args.O, args.O_strides, s.batch, s.heads, s.n_q, s.head_dim, true}};
-    for (Tensor& tensor : tensors) {
-        refuse(!tensor.pointer, fmt::format("{} is a null pointer", tensor.name));
-        if (!why.empty()) break;  // nor do strides mean anything
-        tensor.fill_in_strides();
-        const std::string bad = tensor.why_bad(supports, static_cast<std::int64_t>(bytes_per_element(s.dtype)));
-        refuse(!bad.empty(), bad);
-    }
-    refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
-    refuse(supports.positive_scale && !(args.scale > 0),
-           fmt::format("scale is {}, and this stage supports positive ones alone; stages up to 11 support others", args.scale));
-    if (why.empty() && !args.scratch)
-        if (const std::size_t bytes = scratch_bytes(args.shape))
-            refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", bytes));
-    if (!why.empty()) throw std::invalid_argument(why);
-    launch_supported(args);
-}
-
-std::span<const Stage> stages() { return registry(false); }
-std::span<const Stage> variants() { return registry(true); }
+std::vector<StageRef> stages() { return all_of(registry(false)); }
+std::vector<StageRef> variants() { return all_of(registry(true)); }
+std::vector<StageRef> mine() { return all_of(registry_of_mine()); }
 
 const Stage& find_stage(std::string_view name) {
-    for (const auto all : {stages(), variants()})
+    for (const auto& all : {stages(), variants()})
         for (const Stage& stage : all)
             if (stage.name() == name) return stage;
     throw std::invalid_argument(std::string(name) + " is not in this program");
 }
 
-Registration::Registration(Stage stage) {
-    auto& all = registry(!stage.supports.variant.empty());
-    const auto after = [&](const Stage& s) { return s.supports.stage > stage.supports.stage; };
-    all.insert(std::find_if(all.begin(), all.end(), after), std::move(stage));
+void add_stage(std::unique_ptr<const Stage> stage) {
+    Registry& all = registry(!stage->variant().empty());
+    const auto after = [&](const std::unique_ptr<const Stage>& s) { return s->folder() > stage->folder(); };
+    all.insert(std::ranges::find_if(all, after), std::move(stage));
 }
 
-std::span<const Stage> mine() { return registry_of_mine(); }
-
-MineRegistration::MineRegistration(Stage stage) {
-    if (stage.supports.variant.empty()) registry_of_mine().push_back(std::move(stage));
-}
-
-DType parse_dtype(const std::string& name) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-        if (name == to_string(dtype)) return dtype;
-    throw std::invalid_argument("dtype '" + name + "' is not f32, bf16 or f16");
-}
-
-const char* to_string(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return "f32";
-        case DType::bf16: return "bf16";
-        case DType::f16: return "f16";
-    }
-    return "?";
-}
-
-std::size_t bytes_per_element(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
-
-std::string to_string(const AttentionShape& s) {
-    const std::string heads =
-        s.kv_heads == s.heads ? fmt::format("{}", s.heads) : fmt::format("{}/{}", s.heads, s.kv_heads);
-    const std::string n = s.n_q == s.n_k ? fmt::format("{}", s.n_q) : fmt::format("{}x{}", s.n_q, s.n_k);
-    return fmt::format("B {} H {} N {} d {}{} {}", s.batch, heads, n, s.head_dim, s.causal ? " causal" : "",
-                       to_string(s.dtype));
+void add_mine(std::unique_ptr<const Stage> stage) {
+    if (stage->variant().empty()) registry_of_mine().push_back(std::move(stage));
 }
 
 }  // namespace flashladder

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <random>
 
-#include "harness/inputs.h"
 #include "launch.h"
 
 namespace flashladder {
@@ -82,12 +81,14 @@ private:
 };
 #endif
 
-std::size_t bytes_of_a_set(const AttentionShape& shape) {
-    return (2 * shape.q_elements() + 2 * shape.kv_elements()) * bytes_per_element(shape.dtype);
+std::size_t bytes_of_a_set(const Problem& problem) {
+    std::size_t bytes = 0;
+    for (const Tensor& tensor : problem.operation->tensors(problem)) bytes += tensor.bytes();
+    return bytes;
 }
 
-int sets_on_this_gpu(const AttentionShape& shape) {
-    return sets_past_l2(bytes_of_a_set(shape), static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize)));
+int sets_on_this_gpu(const Problem& problem) {
+    return sets_past_l2(bytes_of_a_set(problem), static_cast<std::size_t>(device_attribute(cudaDevAttrL2CacheSize)));
 }
 
 Resources resources_of_last_launch() {
@@ -132,45 +133,51 @@ int sets_past_l2(std::size_t bytes_of_a_set, std::size_t l2_bytes) {
     return static_cast<int>(std::clamp<std::size_t>((2 * l2_bytes + bytes_of_a_set - 1) / bytes_of_a_set, 2, 256));
 }
 
-std::size_t InputSets::bytes(const AttentionShape& shape) {
-    return bytes_of_a_set(shape) * static_cast<std::size_t>(sets_on_this_gpu(shape));
+std::size_t InputSets::bytes(const Problem& problem) {
+    return bytes_of_a_set(problem) * static_cast<std::size_t>(sets_on_this_gpu(problem));
 }
 
-void repeat_start(const DeviceBuffer& buffer, std::size_t bytes) {
-    const auto start = static_cast<char*>(buffer.data());
-    for (std::size_t done = bytes; done < buffer.bytes(); done *= 2)  // what is there already, behind itself
-        check_cuda(cudaMemcpy(start + done, start, std::min(done, buffer.bytes() - done), cudaMemcpyDeviceToDevice),
-                   "repeating inputs");
-}
-
-InputSets::InputSets(const Inputs& inputs, const AttentionShape& shape)
-    : shape_(shape),
-      scale_(inputs.scale),
-      count_(sets_on_this_gpu(shape)),
-      Q_(count_ * shape.q_elements() * bytes_per_element(shape.dtype)),
-      K_(count_ * shape.kv_elements() * bytes_per_element(shape.dtype)),
-      V_(count_ * shape.kv_elements() * bytes_per_element(shape.dtype)),
-      O_(count_ * shape.q_elements() * bytes_per_element(shape.dtype)) {
-    for (const auto& [buffer, values] : {std::pair(&Q_, &inputs.Q), {&K_, &inputs.K}, {&V_, &inputs.V}}) {
-        buffer->upload(*values, shape.dtype);
-        repeat_start(*buffer, values->size() * bytes_per_element(shape.dtype));
+InputSets::InputSets(const Data& inputs, const Problem& problem)
+    : problem_(problem),
+      arguments_(inputs.arguments),
+      tensors_(problem.operation->tensors(problem)),
+      count_(sets_on_this_gpu(problem)) {
+    for (const Tensor& tensor : tensors_) {
+        DeviceBuffer& buffer = buffers_.emplace_back(static_cast<std::size_t>(count_) * tensor.bytes(), tensor.name.c_str());
+        if (tensor.is_output) continue;
+        const std::vector<float>& values = inputs.tensors.at(tensor.name);
+        buffer.upload(values, tensor.dtype);
+        buffer.repeat_start(values.size() * bytes_per_element(tensor.dtype));
     }
 }
 
-ForwardArgs InputSets::args(std::size_t i, void* scratch, cudaStream_t stream) const {
-    const auto tensor = [&](const DeviceBuffer& buffer, std::size_t elements) {
-        return static_cast<char*>(buffer.data()) +
-               i % static_cast<std::size_t>(count_) * elements * bytes_per_element(shape_.dtype);
-    };
-    return {shape_,  tensor(Q_, shape_.q_elements()), tensor(K_, shape_.kv_elements()), tensor(V_, shape_.kv_elements()),
-            tensor(O_, shape_.q_elements()), nullptr, scale_,  scratch, stream};
+DeviceData InputSets::data(std::size_t i, void* scratch, cudaStream_t stream) const {
+    DeviceData data{problem_, {}, arguments_, scratch, stream};
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+        data.tensors[tensors_[t].name] =
+            static_cast<char*>(buffers_[t].data()) + i % static_cast<std::size_t>(count_) * tensors_[t].bytes();
+    return data;
 }
 
-TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, std::size_t elements) {
+void InputSets::poison() {
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+        if (tensors_[t].is_output) buffers_[t].fill(0xFF);
+}
+
+Data InputSets::outputs(const Problem& part) const {
+    Data outputs{part};
+    const std::vector<Tensor> of_part = part.operation->tensors(part);
+    for (std::size_t t = 0; t < tensors_.size(); ++t)
+        if (tensors_[t].is_output)
+            outputs.tensors[tensors_[t].name] = buffers_[t].download(of_part[t].elements(), tensors_[t].dtype);
+    return outputs;
+}
+
+TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, const Problem& part) {
     sets.poison(), scratch.fill(0xFF);
-    stage.launch(sets.args(0, scratch.data(), nullptr));
+    stage.launch(sets.data(0, scratch.data(), nullptr));
     check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
-    return {{}, resources_of_last_launch(), {sets.output(elements), {}}};
+    return {{}, resources_of_last_launch(), sets.outputs(part)};
 }
 
 std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, const TimingOptions& options) {
@@ -213,18 +220,19 @@ std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, c
     return samples;
 }
 
-std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Inputs& inputs,
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs,
                                     const TimingOptions& options) {
+    const Problem& problem = inputs.problem;
     std::size_t scratch_bytes = 0;
-    for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(inputs.shape));
+    for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(problem));
     DeviceBuffer scratch(scratch_bytes);
-    InputSets sets(inputs, inputs.shape);
+    InputSets sets(inputs, problem);
     std::vector<TimedStage> timed;
     std::vector<Launch> launches;
     for (const Stage* stage : stages) {
-        timed.push_back(first_launch(*stage, sets, scratch, inputs.shape.q_elements()));
+        timed.push_back(first_launch(*stage, sets, scratch, problem));
         launches.push_back([stage, &sets, &scratch](std::size_t i, cudaStream_t stream) {
-            stage->launch(sets.args(i, scratch.data(), stream));
+            stage->launch(sets.data(i, scratch.data(), stream));
         });
     }
     const std::vector<Samples> samples = take_turns(launches, sets.count(), options);

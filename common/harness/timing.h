@@ -40,40 +40,39 @@ int sets_past_l2(std::size_t bytes_of_a_set, std::size_t l2_bytes);
 /// The tensors of a problem in device memory, as many sets as sets_past_l2() says. All have the same values.
 class InputSets {
 public:
-    /// `inputs` are those of the shape, or of one batch of it, which all then have. `dtype` is the shape's.
-    InputSets(const Inputs& inputs, const AttentionShape& shape);
+    /// `inputs` are those of the problem, or of Operation::part_of() it, which then are repeated.
+    InputSets(const Data& inputs, const Problem& problem);
 
     int count() const { return count_; }
-    const AttentionShape& shape() const { return shape_; }
+    const Problem& problem() const { return problem_; }
     /// Those of set i modulo count().
-    ForwardArgs args(std::size_t i, void* scratch, cudaStream_t stream) const;
-    /// Fills the outputs of set 0 with NaN, and brings so many of their elements back.
-    void poison() { O_.fill(0xFF); }
-    std::vector<float> output(std::size_t elements) const { return O_.download(elements, shape_.dtype); }
+    DeviceData data(std::size_t i, void* scratch, cudaStream_t stream) const;
+    /// Fills the outputs of set 0 with NaN, and brings back what is there: of each output as many elements as `part`, the
+    /// problem or a part of it, has.
+    void poison();
+    Data outputs(const Problem& part) const;
 
     /// Device memory that they take.
-    static std::size_t bytes(const AttentionShape& shape);
+    static std::size_t bytes(const Problem& problem);
 
 private:
-    AttentionShape shape_;
-    float scale_;
+    Problem problem_;
+    std::map<std::string, double> arguments_;
+    std::vector<Tensor> tensors_;
     int count_;
-    DeviceBuffer Q_, K_, V_, O_;
+    std::vector<DeviceBuffer> buffers_;  // of tensors_, for all sets
 };
-
-/// Copies the first `bytes` of a buffer over all the rest of it.
-void repeat_start(const DeviceBuffer& buffer, std::size_t bytes);
 
 /// A stage on one problem.
 struct TimedStage {
     Timing timing;
     Resources resources;
-    Outputs outputs;  // of its first launch, into poisoned memory
+    Data outputs;  // of its first launch, into poisoned memory
 };
 
-/// Launches a stage once, on set 0, its scratch full of NaN, waits, and brings back as many elements of O as wanted.
-/// Throws what run() throws.
-TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, std::size_t elements);
+/// Launches a stage once, on set 0, its scratch full of NaN, waits, and brings back the outputs of `part`. Throws what run()
+/// throws.
+TimedStage first_launch(const Stage& stage, InputSets& sets, DeviceBuffer& scratch, const Problem& part);
 
 /// Puts its i-th launch on a stream: on other inputs than the launch before.
 using Launch = std::function<void(std::size_t i, cudaStream_t stream)>;
@@ -98,7 +97,7 @@ std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, c
 
 /// Times each stage on the same inputs, which change from launch to launch so that none finds its own in the L2 cache.
 /// Throws what run() throws.
-std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Inputs& inputs,
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs,
                                     const TimingOptions& options = {});
 
 }  // namespace flashladder

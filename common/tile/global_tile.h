@@ -2,7 +2,7 @@
 // heads and batches lie, and where the tensor ends, is in its map.
 #pragma once
 
-#include "problem.h"
+#include "tensor.h"
 #include "ptx/fence.h"
 #include "ptx/mbarrier.h"
 #include "ptx/tensor_map.h"

@@ -11,16 +11,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "harness/configurations.h"
-#include "harness/forward_maps.h"
-#include "harness/launch_forward.h"
-#include "harness/stage.h"
-#include "harness/task_order.h"
 #include "lcsf/lcsf.h"
+#include "operations/attention/configurations.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention/stage.h"
+#include "operations/attention/task_order.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int unit = 64;  // queries of a consumer
@@ -284,4 +284,4 @@ const auto variants = []<std::size_t... i>(std::index_sequence<i...>) {
 }(std::make_index_sequence<configurations.size()>());
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

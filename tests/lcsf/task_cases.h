@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "problem.h"
+#include "operations/attention/problem.h"
 
 namespace flashladder {
 

@@ -1,8 +1,8 @@
 #include "lcsf/tasks.h"
 
 #include "../emulator/device_array.h"
-#include "harness/task_order.h"
 #include "launch.h"
+#include "operations/attention/task_order.h"
 #include "ptx/fence.h"
 #include "task_cases.h"
 

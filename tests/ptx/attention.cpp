@@ -5,7 +5,7 @@
 
 #include "../test_seed.h"
 #include "elements.h"
-#include "reference.h"
+#include "operations/attention/reference.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"

@@ -3,7 +3,7 @@
 // NVIDIA H200, commit 616073440c83.
 #pragma once
 
-namespace flashladder {
+namespace flashladder::attention {
 
 inline constexpr ConfigurationCost configuration_costs[] = {
     {.configuration = 0, .causal = false, .launch = 4.168, .task = 1.535, .step = 0.8783},  // d 64: 4 x 64 keys, 4 slots, dynamic, turns
@@ -30,4 +30,4 @@ inline constexpr ConfigurationCost configuration_costs[] = {
     {.configuration = 17, .causal = true, .launch = 0.000, .task = 6.747, .step = 1.3558},  // d 256: 2 x 64 keys, 2 slots, dynamic, turns
 };
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

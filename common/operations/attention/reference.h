@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "problem.h"
+#include "operations/attention/problem.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// Q, K, V on the host, as float whatever the dtype (their values are representable in it).
 struct Inputs {
@@ -36,7 +36,4 @@ AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t>
 /// the reference says how much error is nobody's fault.
 AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> rows);
 
-/// The value nearest to x that the dtype has.
-float round_to(DType dtype, float x);
-
-}  // namespace flashladder
+}  // namespace flashladder::attention

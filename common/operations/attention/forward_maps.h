@@ -1,10 +1,10 @@
 // The tensors of ForwardArgs as TMA sees them: one parameter of a kernel.
 #pragma once
 
-#include "problem.h"
+#include "operations/attention/problem.h"
 #include "tile/global_tile.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// Q in tiles of queries, K and V in tiles of keys, O in tiles of queries again or in others.
 template <class QueryTile, class KeyTile, class OutputTile = QueryTile>
@@ -24,4 +24,4 @@ ForwardMaps<QueryTile, KeyTile, OutputTile> forward_maps(const ForwardArgs& args
             tile::make_tensor_map<OutputTile>(args.O, args.O_strides, s.batch, s.heads, s.n_q)};
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

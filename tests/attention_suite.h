@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/inputs.h"
-#include "harness/run.h"
-#include "harness/stage.h"
+#include "operations/attention/inputs.h"
+#include "operations/attention/run.h"
+#include "operations/attention/stage.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -18,7 +18,7 @@
 #include "emulator/emulator.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
@@ -132,4 +132,4 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
 /// The stage under test gives the same to the bit whatever its scratch holds, also in a launch behind another one.
 void check_ignores_scratch(const Inputs& inputs);
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "reference.h"
+#include "operations/attention/reference.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 enum class Values {
     normal,           // Q, K, V standard normal: what everybody tests with
@@ -28,8 +28,4 @@ Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t see
 /// be read.
 Inputs real_inputs(int head_dim = 32, DType dtype = DType::f32);
 
-/// The folder of the project: with CMakePresets.json and solutions/, above the running program or the working
-/// directory.
-std::string project_root();
-
-}  // namespace flashladder
+}  // namespace flashladder::attention

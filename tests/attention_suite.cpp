@@ -1,6 +1,6 @@
 // The checks that every rung passes, whatever its idea: it computes attention, for every shape it accepts, and it
 // refuses the others in words.
-#include "rung_suite.h"
+#include "attention_suite.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -17,10 +17,10 @@
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
-#include "harness/counts.h"
+#include "operations/attention/counts.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr std::array counts{1, 3, 5};
@@ -95,7 +95,7 @@ TEST_CASE("agrees with the reference: Q, K, V of a real transformer") {
 
 void check_feature(const AttentionShape& asked, Values values, bool lse, Layout layout = Layout::heads_first) {
     const AttentionShape shape = with_enough_rows(asked);
-    if (!why_unsupported(stage_under_test().supports, shape, lse).empty()) return;
+    if (!why_unsupported(stage_under_test(), shape, lse).empty()) return;
     const Comparison result =
         check(stage_under_test(), make_inputs(shape, values, test_seed()), Judge::both_rules, lse, layout);
     CHECK_MESSAGE(result.passed, fmt::format("{}, {}", to_string(layout), result.describe(shape)));
@@ -578,4 +578,4 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     return shape;
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

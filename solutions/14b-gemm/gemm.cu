@@ -1,18 +1,14 @@
-// C = A B through the template of rung 14: what a kernel has to say that is not attention.
+// 14b: C = A B through the template of rung 14: what a kernel has to say that is not attention.
 //
 // Supports  bf16; M, N, K multiples of 8; sm_90a
-#include "harness/gemm.h"
-
 #include <climits>
-#include <stdexcept>
-#include <string>
-#include <utility>
 
 #include "lcsf/lcsf.h"
+#include "operations/gemm/stage.h"
 #include "tile/global_tile.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::gemm {
 namespace {
 
 /// A task is 64 rows of C for each consumer, and 256 columns. A step multiplies 64 columns of A by 64 rows of B.
@@ -99,44 +95,26 @@ tile::TensorMap<Tile> map(const void* matrix, int rows, int columns) {
     return tile::make_tensor_map<Tile>(matrix, {columns, columns, columns}, 1, 1, rows, columns);
 }
 template <class Kernel>
-void launch(const GemmArgs& args) {
-    const auto [M, N, K, A, B, C, scratch, stream, variant] = args;
+void launch(const Args& args) {
+    const auto [M, N, K] = args.shape;
     const auto blocks = [](int size, int block) { return (size + block - 1) / block; };
-    lcsf::launch<Kernel>({map<typename Kernel::FirstTile>(A, M, K), map<typename Kernel::SecondTile>(B, K, N),
-                          map<typename Kernel::OutputTile>(C, M, N), blocks(M, Kernel::m), blocks(N, Kernel::n),
+    lcsf::launch<Kernel>({map<typename Kernel::FirstTile>(args.A, M, K), map<typename Kernel::SecondTile>(args.B, K, N),
+                          map<typename Kernel::OutputTile>(args.C, M, N), blocks(M, Kernel::m), blocks(N, Kernel::n),
                           blocks(K, Kernel::k)},
-                         scratch, stream);
+                         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
 constexpr int everything = INT_MAX;
-const std::pair<const char*, void (*)(const GemmArgs&)> variants[] = {
-    {"", launch<Gemm<3, 16, lcsf::Schedule::fixed>>},
-    {"2 slots", launch<Gemm<2, 16, lcsf::Schedule::fixed>>},
-    {"dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic>>},
-    {"one block each", launch<Gemm<3, 16, lcsf::Schedule::one_each>>},
-    {"sections of 1", launch<Gemm<3, 1, lcsf::Schedule::fixed>>},
-    {"sections of 4", launch<Gemm<3, 4, lcsf::Schedule::fixed>>},
-    {"one section", launch<Gemm<3, everything, lcsf::Schedule::fixed>>},
+constexpr const char* folder = "14b-gemm";
+const Registration registrations[] = {
+    {{folder, "", launch<Gemm<3, 16, lcsf::Schedule::fixed>>}},
+    {{folder, "2 slots", launch<Gemm<2, 16, lcsf::Schedule::fixed>>}},
+    {{folder, "dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic>>, sizeof(unsigned)}},
+    {{folder, "one block each", launch<Gemm<3, 16, lcsf::Schedule::one_each>>}},
+    {{folder, "sections of 1", launch<Gemm<3, 1, lcsf::Schedule::fixed>>}},
+    {{folder, "sections of 4", launch<Gemm<3, 4, lcsf::Schedule::fixed>>}},
+    {{folder, "one section", launch<Gemm<3, everything, lcsf::Schedule::fixed>>}},
 };
 
 }  // namespace
-
-void gemm(const GemmArgs& args) {
-    for (const auto& [name, size] : {std::pair{"M", args.M}, {"N", args.N}, {"K", args.K}})
-        if (size < 8 || size % 8)
-            throw std::invalid_argument("gemm: " + std::string(name) + " is " + std::to_string(size) +
-                                        ", but must be a positive multiple of 8");
-    if (args.variant == "dynamic" && !args.scratch)
-        throw std::invalid_argument("gemm: the variant 'dynamic' needs a word of scratch");
-    for (const auto& [name, launch] : variants)
-        if (name == args.variant) return launch(args);
-    throw std::invalid_argument("gemm: there is no variant '" + args.variant + "'");
-}
-
-std::vector<std::string> gemm_variants() {
-    std::vector<std::string> names;
-    for (const auto& [name, launch] : variants) names.emplace_back(name);
-    return names;
-}
-
-}  // namespace flashladder
+}  // namespace flashladder::gemm

@@ -1,41 +1,24 @@
-#include "harness/inputs.h"
+#include "operations/attention/inputs.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numbers>
 
+#include "harness/dtype.h"
+#include "harness/project_root.h"
+#include "harness/random.h"
 #include "in_parallel.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
-
-/// Number `index` of standard normal numbers that depend on the seed alone: <random>'s distributions differ between
-/// libraries. Two of them come from two uniform ones (Box-Muller), each a hash of its place (splitmix64).
-float normal(std::uint64_t seed, std::size_t index) {
-    const auto uniform = [&](std::size_t place) {  // in (0, 1]
-        std::uint64_t z = seed + (place + 1) * 0x9E3779B97F4A7C15u;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-        return (static_cast<double>((z ^ z >> 31) >> 11) + 1) * 0x1p-53;
-    };
-    const std::size_t pair = index / 2 * 2;
-    const double radius = std::sqrt(-2 * std::log(uniform(pair))), angle = 2 * std::numbers::pi * uniform(pair + 1);
-    return static_cast<float>(radius * (index % 2 ? std::sin(angle) : std::cos(angle)));
-}
 
 void round_inputs(Inputs& in) {
     for (auto* tensor : {&in.Q, &in.K, &in.V})
         in_parallel(tensor->size(), 1 << 16, [dtype = in.shape.dtype, x = tensor->data()](std::size_t i, std::size_t end) {
             for (; i < end; ++i) x[i] = round_to(dtype, x[i]);
         });
-}
-
-bool is_root(const std::filesystem::path& folder) {
-    return std::filesystem::exists(folder / "CMakePresets.json") && std::filesystem::is_directory(folder / "solutions");
 }
 
 }  // namespace
@@ -57,9 +40,7 @@ Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t see
     for (const auto& [tensor, n] : {std::pair(&in.Q, shape.q_elements()), {&in.K, shape.kv_elements()},
                                     {&in.V, shape.kv_elements()}}) {
         tensor->resize(n);
-        in_parallel(n, 1 << 14, [=, x = tensor->data()](std::size_t i, std::size_t end) {
-            for (; i < end; ++i) x[i] = normal(seed, drawn + i);
-        });
+        fill_with_normal(*tensor, seed, drawn);
         drawn += n;
     }
 
@@ -126,17 +107,4 @@ Inputs real_inputs(int head_dim, DType dtype) {
     return in;
 }
 
-std::string project_root() {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    for (fs::path start : {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path()})
-        for (fs::path folder = start; !folder.empty(); folder = folder.parent_path()) {
-            if (is_root(folder)) return folder.string();
-            if (folder == folder.parent_path()) break;
-        }
-    throw std::runtime_error(
-        "the project's folder (with CMakePresets.json and solutions/) is neither above this program nor above the "
-        "working directory");
-}
-
-}  // namespace flashladder
+}  // namespace flashladder::attention

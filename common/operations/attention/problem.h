@@ -1,4 +1,4 @@
-// The problem that every rung solves, and the one interface through which each solves it.
+// Attention's forward pass, and the one interface through which each rung computes it.
 //
 //   O = softmax(scale * Q K^T) V      for each batch and head,      LSE = log(sum(exp(scale * Q K^T)))
 //
@@ -10,12 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
-namespace flashladder {
+#include "tensor.h"
 
-enum class DType { f32, bf16, f16 };
+namespace flashladder::attention {
 
 /// The sizes of one attention problem. Counts are of elements, not bytes.
 struct AttentionShape {
@@ -38,17 +37,8 @@ struct AttentionShape {
     bool operator==(const AttentionShape&) const = default;
 };
 
-/// Elements from a row of a tensor to the next, from a head to the next, from a batch to the next.
-struct Strides {
-    std::int64_t batch = 0, head = 0, row = 0;
-
-    bool operator==(const Strides&) const = default;
-};
-
-/// Those of a (batch, heads, rows, columns) tensor without gaps.
-constexpr Strides contiguous(int heads, int rows, int columns) {
-    return {std::int64_t(heads) * rows * columns, std::int64_t(rows) * columns, columns};
-}
+/// "B 4 H 16 N 4096 d 64 causal f32"
+std::string to_string(const AttentionShape& shape);
 
 /// What a stage gets. All pointers are device memory; the stage neither allocates nor synchronises.
 struct ForwardArgs {
@@ -65,4 +55,4 @@ struct ForwardArgs {
     Strides Q_strides = {}, K_strides = {}, V_strides = {}, O_strides = {};
 };
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

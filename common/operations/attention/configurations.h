@@ -7,9 +7,9 @@
 #include <string>
 
 #include "lcsf/schedule.h"
-#include "problem.h"
+#include "operations/attention/problem.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// A block has so many consumers, each with 64 queries at a time, and so many slots for tiles of B_c keys; O leaves while
 /// other queries are there already if there are two slots for them.
@@ -60,11 +60,11 @@ struct ConfigurationCost {
     double launch, task, step;
 };
 
-}  // namespace flashladder
+}  // namespace flashladder::attention
 
-#include "harness/costs.h"
+#include "operations/attention/costs.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// How long a launch may take by a configuration, in microseconds. If not causal all tasks are alike, and some
 /// multiprocessor has one more than others. If causal the longest come first: no launch is shorter than one of these, and
@@ -104,4 +104,4 @@ constexpr bool is_chosen(int configuration, bool causal) {
     return false;
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -1,15 +1,15 @@
-#include "reference.h"
+#include "operations/attention/reference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
 
+#include "harness/dtype.h"
 #include "in_parallel.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// Attention for one row after another; sums are of type Real, what standard attention would store goes through
@@ -85,25 +85,4 @@ AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> 
     return attention<float>(inputs, std::move(rows), [t = inputs.shape.dtype](float x) { return round_to(t, x); });
 }
 
-float round_to(DType dtype, float x) {
-    switch (dtype) {
-        case DType::f32:
-            return x;
-        case DType::bf16: {
-            if (std::isnan(x)) return x;
-            std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-            bits += 0x7FFF + (bits >> 16 & 1);  // half of the last kept bit; ties go to even
-            return std::bit_cast<float>(bits & 0xFFFF0000u);
-        }
-        case DType::f16: {
-            // The spacing of f16 around x: 2^-10 of its power of two, not below 2^-24.
-            if (!std::isfinite(x)) return x;
-            const float spacing = std::ldexp(1.0f, std::max(std::ilogb(x == 0 ? 1e-30f : x), -14) - 10);
-            const float rounded = std::nearbyint(x / spacing) * spacing;
-            return std::abs(rounded) > 65504 ? std::copysign(std::numeric_limits<float>::infinity(), x) : rounded;
-        }
-    }
-    return x;
-}
-
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
-#include "harness/stage.h"
 #include "launch.h"
 #include "lcsf/tasks.h"
-#include "problem.h"
+#include "operations/attention/problem.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// Tasks of B_r queries. If causal, when long tasks come first, so many heads take turns that their K and V have room
 /// in a part of L2, in percent, in sections of equal size: after a small last one most blocks would wait for its few long
@@ -21,4 +20,4 @@ inline lcsf::TaskOrder task_order(const AttentionShape& s, int B_r, int section 
     return {divide_up(s.n_q, B_r), s.heads, s.batch, s.causal ? divide_up(all, sections) : 1};
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

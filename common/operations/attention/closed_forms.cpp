@@ -1,14 +1,14 @@
-#include "harness/closed_forms.h"
+#include "operations/attention/closed_forms.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 
-#include "harness/configurations.h"
+#include "operations/attention/configurations.h"
 #include "launch.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr double float_bytes = 4, half_bytes = 2;  // of an element, f32 and 16 bits
@@ -213,4 +213,4 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
                       heads * of_head.exponentials, heads * of_head.divisions};
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "launch.h"
-#include "problem.h"
+#include "operations/attention/problem.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 
 /// Calls f.operator()<Element, causal>() for the dtype and causal of the shape. The stage supports bf16 and f16, or has
 /// refused the others before.
@@ -72,4 +72,4 @@ void launch_forward(ForwardKernel<Element> kernel, const ForwardArgs& args, int 
                   static_cast<Element*>(args.O), args.lse, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale * log2_e);
 }
 
-}  // namespace flashladder
+}  // namespace flashladder::attention

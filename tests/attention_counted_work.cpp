@@ -6,11 +6,11 @@
 #include <random>
 
 #include "emulator/emulator.h"
-#include "harness/closed_forms.h"
-#include "harness/counts.h"
-#include "rung_suite.h"
+#include "operations/attention/closed_forms.h"
+#include "operations/attention/counts.h"
+#include "attention_suite.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 struct Case {
@@ -53,7 +53,7 @@ TEST_CASE("counted: bytes, exponentials and divisions are those of the lesson's 
     const Stage& stage = stage_under_test();
     int compared = 0;
     for (const auto& [shape, asked_kilobytes, lse] : cases()) {
-        if (!why_unsupported(stage.supports, shape, lse).empty()) continue;
+        if (!why_unsupported(stage, shape, lse).empty()) continue;
         // What there is matters to rung 02 alone, whose tiles depend on it. From 10 on the kernels need most of it.
         const std::size_t kilobytes = stage.name() < "08" ? asked_kilobytes : 227;
         const WithSharedBytes shared_bytes(kilobytes * 1024);
@@ -99,4 +99,4 @@ TEST_CASE("counted: memory beyond inputs and outputs is what the stage asks for,
 }
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

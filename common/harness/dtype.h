@@ -1,0 +1,28 @@
+// Types of elements, by name and by their bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tensor.h"
+
+namespace flashladder {
+
+const char* to_string(DType dtype);
+/// Throws std::invalid_argument with one line that names what is not a dtype.
+DType parse_dtype(const std::string& name);
+
+/// The value nearest to x that the dtype has.
+float round_to(DType dtype, float x);
+
+/// The bits of a value that bf16 or f16 has, and the value of such bits.
+std::uint16_t to_bits(DType dtype, float x);
+float from_bits(DType dtype, std::uint16_t bits);
+
+/// From 1 to the next number that the dtype has.
+double epsilon(DType dtype);
+
+/// The relative error, in the Frobenius norm, that a result of sums in float may have which is stored in the dtype.
+double allowed_error(DType dtype);
+
+}  // namespace flashladder
