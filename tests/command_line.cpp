@@ -365,7 +365,7 @@ TEST_CASE("profile: what it costs by a model; without a GPU it says what it lack
     fs::remove(json);
     CHECK(costs.at("bound") == "shared memory");
     CHECK(costs.at("copies") == 100);
-    CHECK(costs.at("flops") == 4 * 64 * 64 * 64);  // tools/roofline.py draws by it
+    CHECK(costs.at("flops") == 4 * 64 * 64 * 64);  // tools/pictures/roofline.py draws by it
     CHECK(costs.at("units").size() == 8);
 }
 

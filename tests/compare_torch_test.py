@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/compare_torch.py does without a GPU and without PyTorch: grids, rules, turns, ratios, result rows."""
+"""What tools/measure/compare_torch.py does without GPU and PyTorch: grids, rules, turns, ratios, result rows."""
 import ctypes
 import io
 import contextlib
@@ -17,7 +17,7 @@ import unittest
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "tools/compare_torch.py"
+SCRIPT = ROOT / "tools/measure/compare_torch.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import compare_torch as ct
 
@@ -347,8 +347,8 @@ class Interface(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(source)
-            return subprocess.run([sys.executable, "-B", root / "tools" / tool, *arguments], capture_output=True, text=True,
-                                  env=os.environ | {"PYTHONPATH": folder})
+            return subprocess.run([sys.executable, "-B", root / "tools/measure" / tool, *arguments], capture_output=True,
+                                  text=True, env=os.environ | {"PYTHONPATH": folder})
 
     def test_says_what_is_missing_and_ends_with_1(self):
         torch = {"torch/__init__.py": "class cuda:\n    is_available = lambda: {}\n", "torch/nn/__init__.py": "",

@@ -1,6 +1,6 @@
 // The generated tables of documents: which rows of the result files they take, and what they say where a file is
 // missing.
-#include "doc_tables.h"
+#include "tables/doc_tables.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/ncu.py makes of the profiler's words, and of a machine without a profiler."""
+"""What tools/measure/ncu.py makes of the profiler's words, and of a machine without a profiler."""
 import contextlib
 import io
 import os
@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/measure"))
 import ncu
 
 

@@ -29,7 +29,7 @@ void look_for_causes(bool look);
 /// Decides the order of the emulator from the start of each test case on, whatever ran before it.
 void set_case_seed(std::uint64_t seed);
 
-/// Writes the results as JSON, as tools/test.cpp reads them.
+/// Writes the results as JSON, as tools/ladder/test.cpp reads them.
 void write_report(const std::string& path);
 
 }  // namespace flashladder

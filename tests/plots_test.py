@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tools/plots.py draws from result files, what it says of incomplete ones, and that the documents show it all."""
+"""What tools/pictures/plots.py draws from result files, what it says of incomplete ones, and that the documents show it
+all."""
 import json
 import pathlib
 import re
@@ -10,12 +11,13 @@ import unittest
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PLOTS = ROOT / "tools/plots.py"
+PLOTS = ROOT / "tools/pictures/plots.py"
 PICTURES = ROOT / "docs/pictures"
 sys.path.insert(0, str(PLOTS.parent))
 try:
     import plots
-    from pictures import measured, results
+    import measured
+    import results
 except SystemExit:  # it has said what is missing
     plots = None
 
@@ -240,7 +242,7 @@ class FromOtherFiles(unittest.TestCase):
                 if text is not None:
                     file.write_text(text)
                 for tool in ("draw_timeline.py", "roofline.py"):
-                    done = subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, file, picture],
+                    done = subprocess.run([sys.executable, "-B", ROOT / "tools/pictures" / tool, file, picture],
                                           capture_output=True, text=True)
                     self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
                     self.assertRegex(done.stderr, f"^{file} .*({says})")

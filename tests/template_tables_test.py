@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/template_tables.py does without a GPU: which kernels it compares, and how it counts lines and bytes."""
+"""What tools/measure/template_tables.py does without a GPU: which kernels it compares, how it counts lines and bytes."""
 import pathlib
 import re
 import struct
@@ -9,7 +9,7 @@ import unittest
 import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/measure"))
 import template_tables as tables
 import tune
 

@@ -1,5 +1,5 @@
-// What tools/translate.cpp makes of CUDA's own syntax, piece by piece. That the results compile and run is seen by
-// check_program.cpp.
+// What tools/ladder/translate.cpp makes of CUDA's own syntax, piece by piece. That the results compile and run is
+// seen by check_program.cpp.
 #include "translate.h"
 
 #include <doctest/doctest.h>

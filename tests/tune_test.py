@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/tune.py does without a GPU: it reads the configurations, fits costs, and writes costs.h."""
+"""What tools/measure/tune.py does without a GPU: it reads the configurations, fits costs, and writes costs.h."""
 import dataclasses
 import json
 import math
@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools/measure"))
 import compare_torch
 import tune
 
@@ -165,7 +165,7 @@ class Header(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             source, target = pathlib.Path(folder, "tune.json"), pathlib.Path(folder, "costs.h")
             source.write_text(json.dumps(self.RESULT))
-            command = [sys.executable, "-B", ROOT / "tools/tune.py", "--from", source]
+            command = [sys.executable, "-B", ROOT / "tools/measure/tune.py", "--from", source]
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             subprocess.run([*command, "--write", target], check=True)
             self.assertEqual(target.read_text(), printed)

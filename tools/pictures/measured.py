@@ -7,7 +7,7 @@ import sys
 
 import matplotlib.pyplot as plt
 
-from pictures.results import RUNGS, lengths, result, row_of, rows_of, source
+from results import RUNGS, lengths, result, row_of, rows_of, source
 
 # Name, colour of the theme, first and last rung.
 KINDS = [("float, any GPU", "C0", 0, 3), ("mma, sm_80", "C1", 4, 7), ("TMA, wgmma, sm_90a", "C2", 8, 99)]

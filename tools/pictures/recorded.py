@@ -2,7 +2,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-from pictures.results import result
+from results import result
 
 COLORS = ["#d1495b", "#e08e2b", "#3d8bd4", "#2a9d68", "#8d6cc9"]  # white is readable on them
 GROUP_COLORS = ["#b23a48", "#c4702a", "#9a8322", "#4f8a3c", "#2a8f86", "#3577b8", "#6a5bb5", "#a34d96"]  # of banks

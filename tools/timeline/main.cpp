@@ -1,4 +1,4 @@
-// Prints when the warps of a block of a rung do what, as JSON: for `ladder timeline` and tools/plots.py.
+// Prints when the warps of a block of a rung do what, as JSON: for `ladder timeline` and tools/pictures/plots.py.
 //
 //   timeline-10 --d 128 --n 4096 > docs/results/timeline-10.json
 #include <fmt/format.h>

@@ -22,7 +22,7 @@ struct Configuration {
     bool shown = false;  // in tables of the lesson alone: never chosen
 };
 
-/// tools/tune.py reads this list too: one a line, as they are here.
+/// tools/measure/tune.py reads this list too: one a line, as they are here.
 inline constexpr std::array configurations = {
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4},
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false},
@@ -53,7 +53,7 @@ inline std::string to_string(const Configuration& c) {
 }
 
 /// What a launch takes, in microseconds: once `launch`; then of each task that a multiprocessor has, one after the other,
-/// `task` and of each of its steps `step`. Fitted to times by tools/tune.py.
+/// `task` and of each of its steps `step`. Fitted to times by tools/measure/tune.py.
 struct ConfigurationCost {
     int configuration;
     bool causal;

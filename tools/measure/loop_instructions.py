@@ -4,7 +4,7 @@ lessons.
 
     nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 13.cubin solutions/13-lean-softmax/attention.cu
     nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 14.cubin solutions/14-lcsf/attention.cu
-    tools/loop_instructions.py 13.cubin 14.cubin --json docs/results/loops.json
+    tools/measure/loop_instructions.py 13.cubin 14.cubin --json docs/results/loops.json
 
 Needs nvcc and nvdisasm, in PATH or by --nvcc and --nvdisasm; no GPU. Counted is the shortest way around the smallest loop
 with HGMMA: of a step that raises no maximum and finds all that it waits for.

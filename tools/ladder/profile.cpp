@@ -315,12 +315,13 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     write_file(file.string(), results.dump(1) + "\n");
     if (!options.mine) {  // what the profiler runs has no learner's kernel
         if (has_python())
-            run_python_tool("ncu.py",
+            run_python_tool("measure/ncu.py",
                             {"beside", file.string(), "--build", (build_folder().parent_path() / "gpu").string()});
         else
             fmt::print("\nNot beside the profiler's counts: no python3 here.\n");
     }
-    const int drawn = options.roofline.empty() ? 0 : run_python_tool("roofline.py", {file.string(), options.roofline});
+    const int drawn =
+        options.roofline.empty() ? 0 : run_python_tool("pictures/roofline.py", {file.string(), options.roofline});
     const std::string text = read_file(file.string());  // what the profiler counted is in there now
     fs::remove(file);
     if (!options.json.empty()) write_file(options.json, text);

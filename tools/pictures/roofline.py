@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws where a rung is under the roofline, as SVG, from what `./ladder profile NN --json profile.json` has counted.
 
-    tools/roofline.py profile.json roofline.svg
+    tools/pictures/roofline.py profile.json roofline.svg
 
 The roofs are the card's of the cost model. A rung is on two of them: by its distinct bytes under that of device memory,
 by its sectors under that of L2; as high as the model lets it, and, where the profiler has timed it, as high as it was.
@@ -9,7 +9,7 @@ by its sectors under that of L2; as high as the model lets it, and, where the pr
 import pathlib
 import sys
 
-from pictures.style import THEMES, drawn, plt, svg
+from style import THEMES, drawn, plt, svg
 
 
 def points(row):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """What the same launches cost on a GPU, by Nsight Compute, and on the emulator: for the table in docs/counting.md.
 
-    tools/ncu.py profile docs/results/ncu.json            on a machine with a GPU, after `cmake --build --preset gpu`
-    tools/ncu.py count docs/results/ncu-emulator.json     anywhere, after `./ladder`
+    tools/measure/ncu.py profile docs/results/ncu.json          on a machine with a GPU, after `cmake --build --preset gpu`
+    tools/measure/ncu.py count docs/results/ncu-emulator.json   anywhere, after `./ladder`
 
-    tools/ncu.py beside profile.json                      what `./ladder profile NN --json profile.json` has counted
-                                                          beside what the same launch costs; adds it to the file
+    tools/measure/ncu.py beside profile.json                    what `./ladder profile NN --json profile.json` has
+                                                                counted beside what the same launch costs; adds it to the file
 
 With --operands, of kernels that do little but ldmatrix, stmatrix, cp.async or wgmma: docs/results/operands.json and
 docs/results/operands-emulator.json. `profile` then also writes FILE.raw: every counter that has to do with these.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14"]
 WORKLOADS = {f"rung {rung}": ["stages", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
@@ -78,7 +78,7 @@ def output_of(command):
 
 
 def commit():
-    """As in tools/results.cpp: LADDER_COMMIT's, else git's."""
+    """As in tools/ladder/results.cpp: LADDER_COMMIT's, else git's."""
     if "LADDER_COMMIT" in os.environ:
         return os.environ["LADDER_COMMIT"]
     found = output_of(["git", "rev-parse", "--short=12", "HEAD"])

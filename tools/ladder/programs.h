@@ -51,7 +51,7 @@ std::string first_line_of(const std::string& command);
 
 bool has_python();
 
-/// Runs one of tools/*.py, which says itself what it lacks. Returns its exit status; without Python it says so: 1.
+/// Runs tools/`tool`, which says itself what it lacks. Returns its exit status; without Python it says so: 1.
 int run_python_tool(const std::string& tool, const std::vector<std::string>& arguments);
 
 }  // namespace flashladder

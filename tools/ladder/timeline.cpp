@@ -171,7 +171,7 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
     if (options.svg.empty()) return 0;
     const fs::path passing = fs::temp_directory_path() / fmt::format("ladder-timeline-{}.json", getpid());
     write_file(passing.string(), trace);
-    const int drawn = run_python_tool("draw_timeline.py", {passing.string(), options.svg});
+    const int drawn = run_python_tool("pictures/draw_timeline.py", {passing.string(), options.svg});
     fs::remove(passing);
     return drawn;
 }

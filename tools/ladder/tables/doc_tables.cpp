@@ -503,7 +503,7 @@ std::string memory_table(const nlohmann::json& r, const Arguments&) {
 }
 
 /// A stage beside its variants: counted work from the emulator, times and resources from the GPU. Where the table of
-/// all rungs has no times, those that tools/variant_times.py has measured.
+/// all rungs has no times, those that tools/measure/variant_times.py has measured.
 std::string variants_table(const nlohmann::json& r, const Arguments& arguments) {
     const nlohmann::json counts = results(counts_file, arguments), others = results(variants_file, arguments);
     const auto find_timing = [](const nlohmann::json& of, const std::string& name, int d, bool is_table_of_all) {

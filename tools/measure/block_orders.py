@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The orders in which rung 11 takes its tasks: how long each takes, and how many bytes it reads from device memory.
 
-    tools/block_orders.py --json docs/results/orders.json    the table in lesson 11
+    tools/measure/block_orders.py --json docs/results/orders.json    the table in lesson 11
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/compare_torch.py does. Times are
-those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Times
+are those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
 """
 import argparse
 import dataclasses

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a learner waits after an edit, for each chapter: until the first red exercise, and until all is green.
 
-    tools/chapter_times.py [--json FILE] [CHAPTER ...]
+    tools/measure/chapter_times.py [--json FILE] [CHAPTER ...]
 
 Works on a copy of the project in a temporary folder. Each chapter is built once before; then a line is added to the file
 and `./ladder test NN` is timed: of the starter until its first FAIL is on the screen, of the solution until its end. Also
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def ladder(project, *arguments):

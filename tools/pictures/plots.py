@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws the pictures of docs/pictures from the result files, the same bytes each time. Needs matplotlib 3.10.
 
-    tools/plots.py            draws them: NAME.svg for a light page, NAME-dark.svg for a dark one
-    tools/plots.py --check    changes nothing; fails if one is stale
+    tools/pictures/plots.py            draws them: NAME.svg for a light page, NAME-dark.svg for a dark one
+    tools/pictures/plots.py --check    changes nothing; fails if one is stale
 
 Without matplotlib 3.10 it ends with 77, which ctest takes for skipped.
 """
@@ -22,10 +22,11 @@ if not found.startswith(VERSION + "."):
     sys.exit(77)
 import matplotlib.pyplot as plt
 
-from pictures import measured, recorded
-from pictures.style import THEMES, svg
+import measured
+import recorded
+from style import THEMES, svg
 
-PICTURES = pathlib.Path(__file__).resolve().parent.parent / "docs/pictures"
+PICTURES = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/pictures"
 DRAWN = {"tflops-by-rung": measured.tflops_by_rung, "tflops-by-n": measured.tflops_by_n,
          "error-by-rung": measured.error_by_rung, "bytes-by-rung": measured.bytes_by_rung,
          "bytes-by-n-and-m": measured.bytes_by_n_and_m, "memory": measured.memory, "occupancy": measured.occupancy, "fragments": recorded.fragments,
@@ -49,7 +50,7 @@ def main():
     there = {path.name: path.read_text() for path in PICTURES.glob("*.svg")}
     wrong = sorted(name for name in {**drawn, **there} if drawn.get(name) != there.get(name))
     if check:
-        sys.exit(f"stale: {', '.join(wrong)}: tools/plots.py" if wrong else 0)
+        sys.exit(f"stale: {', '.join(wrong)}: tools/pictures/plots.py" if wrong else 0)
     for name in wrong:
         (PICTURES / name).write_text(drawn[name]) if name in drawn else (PICTURES / name).unlink()
     print(f"{len(drawn)} pictures, {len(wrong)} of them changed")

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "chapters.h"
-#include "doc_tables.h"
+#include "tables/doc_tables.h"
 #include "files.h"
 #include "harness/inputs.h"
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The stages beside PyTorch's attention, taking turns in one run on a GPU: each is checked first, then timed.
 
-    tools/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
-    tools/compare_torch.py --ladder                            two problems, N = 4096, under a minute
-    tools/compare_torch.py --d 128 --n 8192 --causal           one problem
-    tools/compare_torch.py --more --json docs/results/compare.json    adds grouped queries, odd lengths, d = 256 and
-                                                               speed over a longer time, of the highest two stages
+    tools/measure/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
+    tools/measure/compare_torch.py --ladder                            two problems, N = 4096, under a minute
+    tools/measure/compare_torch.py --d 128 --n 8192 --causal           one problem
+    tools/measure/compare_torch.py --more --json docs/results/compare.json    adds grouped queries, odd lengths, d = 256
+                                                                       and speed over a longer time, of the highest two
+                                                                       stages
 
 Needs an NVIDIA GPU, PyTorch, and the library of all stages: `cmake --preset gpu`, then
 `cmake --build --preset gpu --target flashladder`. docs/measuring.md says how it measures. Ends with 1 if a stage is

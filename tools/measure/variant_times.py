@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How fast the variants of rungs 12 and 13 are, beside the rung below: the tables in lessons 12 and 13.
 
-    tools/variant_times.py --json docs/results/variants.json
+    tools/measure/variant_times.py --json docs/results/variants.json
 
-Needs an NVIDIA GPU, PyTorch and the library of all stages, as tools/compare_torch.py does. All take turns in one run,
-on each problem: medians.
+Needs an NVIDIA GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does. All take turns in
+one run, on each problem: medians.
 """
 import argparse
 import dataclasses

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What rungs 09 to 14 and cuDNN keep busy, and what their warps wait for, by Nsight Compute: the table in lesson 14.
 
-    tools/pipes.py --json docs/results/pipes.json
+    tools/measure/pipes.py --json docs/results/pipes.json
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/compare_torch.py does. Of two launches
-of each the second is profiled: it finds L2 as another launch leaves it.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Of two
+launches of each the second is profiled: it finds L2 as another launch leaves it.
 """
 import argparse
 import dataclasses

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws who does what when, as SVG, from what `./ladder timeline NN --trace trace.json` has recorded.
 
-    tools/draw_timeline.py trace.json timeline.svg
+    tools/pictures/draw_timeline.py trace.json timeline.svg
 
 A row is a warp; where several have one role, the first of them. What goes on without the warp, a copy or a product, is
 hatched in a row of its own.
@@ -9,8 +9,8 @@ hatched in a row of its own.
 import pathlib
 import sys
 
-from pictures.style import THEMES, drawn, plt, svg
-from pictures.recorded import COLORS
+from recorded import COLORS
+from style import THEMES, drawn, plt, svg
 
 KINDS = {"load": COLORS[0], "copy": COLORS[0], "store": COLORS[4], "wait": "#b8bec6", "barrier": "#7d8590",
          "product": COLORS[2], "exponential": COLORS[1], "arrive": COLORS[3]}

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What each configuration of rung 14 costs, by which a launch chooses one: common/harness/costs.h.
 
-    tools/tune.py --json docs/results/tune.json            times them all on a GPU
-    tools/tune.py --from docs/results/tune*.json --write   writes costs.h as those times have it, without a GPU
+    tools/measure/tune.py --json docs/results/tune.json            times them all on a GPU
+    tools/measure/tune.py --from docs/results/tune*.json --write   writes costs.h as those times have it, without a GPU
 
 Without --write it prints costs.h. Of several cards' times it takes the geometric mean. A configuration is a row of
 common/harness/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
-GPU, PyTorch and the library of all stages, as tools/compare_torch.py does: every configuration is checked first, and then
-all take turns.
+GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked first, and
+then all take turns.
 """
 import argparse
 import dataclasses
@@ -191,7 +191,7 @@ def costs_header(results, known):
              for (d, causal), costs in all_costs(results, known).items() for name, cost in costs.items()]
     cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n"
                     for result in sorted(results, key=lambda result: result["gpu"]))
-    return ("// Written by tools/tune.py from docs/results/tune*.json: do not edit. By the rows of "
+    return ("// Written by tools/measure/tune.py from docs/results/tune*.json: do not edit. By the rows of "
             f"harness/configurations.h.\n{cards}"
             "#pragma once\n\nnamespace flashladder {\n\n"
             f"inline constexpr ConfigurationCost configuration_costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
