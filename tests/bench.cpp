@@ -8,7 +8,7 @@
 #include <limits>
 #include <thread>
 
-#include "harness/inputs.h"
+#include "operations/attention/inputs.h"
 #include "harness/timing.h"
 #include "test_seed.h"
 

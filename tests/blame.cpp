@@ -7,7 +7,7 @@
 #include <string>
 
 #include "exercises.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "programs.h"
 
 namespace flashladder {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "harness/gemm.h"
-#include "harness/inputs.h"
+#include "operations/attention/inputs.h"
 #include "harness/run.h"
 #include "launch.h"
 #include "test_seed.h"

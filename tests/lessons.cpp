@@ -17,7 +17,7 @@
 #include "chapters.h"
 #include "exercises.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "tokens.h"
 
 namespace flashladder {

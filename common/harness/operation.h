@@ -107,6 +107,7 @@ struct TimedProblem {
 struct CountedProblem {
     Problem problem;
     std::size_t shared_bytes = 0;
+    std::string stage = "";  // what the names of the stages begin with that are counted; "": all
 };
 
 class Operation {

@@ -11,7 +11,7 @@
 #include "device_array.h"
 #include "emulator/counters.h"
 #include "emulator/emulator.h"
-#include "harness/inputs.h"
+#include "operations/attention/inputs.h"
 #include "harness/run.h"
 #include "launch.h"
 #include "ptx/fence.h"

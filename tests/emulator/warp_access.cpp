@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "../test_seed.h"
 
 namespace flashladder {

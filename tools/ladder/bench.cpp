@@ -13,7 +13,7 @@
 #include "chapters.h"
 #include "count.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/dtype.h"
 #include "harness/run.h"
 #include "harness/timing.h"
 #include "launch.h"
@@ -22,9 +22,7 @@
 #include "results.h"
 #include "table.h"
 
-#ifdef FLASHLADDER_GPU
-#include "harness/gemm.h"
-#else
+#ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
 #endif
 
@@ -32,63 +30,45 @@ namespace flashladder {
 namespace {
 
 DType dtype_of(const Stage& stage, const BenchOptions& options) {
-    return options.dtype.empty() ? stage.supports.dtypes.front() : parse_dtype(options.dtype);
+    return options.dtype.empty() ? stage.dtypes().front() : parse_dtype(options.dtype);
 }
 
-AttentionShape in_dtype(AttentionShape shape, DType dtype) { return shape.dtype = dtype, shape; }
-
-std::string why_not(const Stage& stage, const AttentionShape& problem, const BenchOptions& options) {
-    return why_unsupported(stage.supports, in_dtype(problem, dtype_of(stage, options)));
+std::string why_not(const Stage& stage, const Problem& problem, const BenchOptions& options) {
+    if (&stage.operation() != problem.operation)
+        return fmt::format("{}: does not compute {}", stage.name(), problem.operation->name());
+    return stage.why_unsupported(problem.in(dtype_of(stage, options)));
 }
 
 bool is_named(const Stage& stage, const BenchOptions& options) {
     return std::ranges::find(options.rungs, stage.name()) != options.rungs.end();
 }
 
-/// Whether its work is done without tensor cores, a hundred times slower.
-bool is_slow(const Stage& stage) { return stage.supports.dtypes.front() == DType::f32; }
-
 /// Inputs, and what comes out.
 struct Answer {
-    Inputs inputs;
-    AttentionRows reference, standard;
+    Data inputs;
+    Reference reference;
 
-    Answer(const AttentionShape& shape, std::uint64_t seed, std::size_t most_rows)
-        : inputs(make_inputs(shape, Values::normal, seed)) {
-        const auto all = rows_to_check(shape, seed);
-        std::vector<std::size_t> rows;
-        for (std::size_t i = 0; i < all.size(); i += std::max<std::size_t>(1, all.size() / most_rows))
-            rows.push_back(all[i]);
-        reference = reference_attention(inputs, rows), standard = standard_attention(inputs, rows);
-    }
-    Comparison compare(const Outputs& outputs) const {
-        return flashladder::compare(outputs, inputs.shape, reference, standard);
-    }
+    Answer(const Problem& problem, std::uint64_t seed, std::size_t most)
+        : inputs(problem.operation->inputs(problem, seed)), reference(problem.operation->reference(inputs, seed, most)) {}
 };
 
 /// For each dtype one, made when it is needed.
 class Answers {
 public:
-    Answers(AttentionShape shape, std::uint64_t seed, std::size_t most_rows)
-        : shape_(shape), seed_(seed), most_rows_(most_rows) {}
+    Answers(Problem problem, std::uint64_t seed, std::size_t most)
+        : problem_(std::move(problem)), seed_(seed), most_(most) {}
     const Answer& in(DType dtype) {
         auto& answer = made_[dtype];
-        if (!answer) answer = std::make_unique<Answer>(in_dtype(shape_, dtype), seed_, most_rows_);
+        if (!answer) answer = std::make_unique<Answer>(problem_.in(dtype), seed_, most_);
         return *answer;
     }
 
 private:
-    AttentionShape shape_;
+    Problem problem_;
     std::uint64_t seed_;
-    std::size_t most_rows_;
+    std::size_t most_;  // rows, for example, that are compared
     std::map<DType, std::unique_ptr<Answer>> made_;
 };
-
-/// The problem without its dtype, which is each stage's own.
-std::string title(const AttentionShape& shape) {
-    const std::string text = to_string(shape);
-    return text.substr(0, text.rfind(' '));
-}
 
 /// What is wrong with somebody, as it is found.
 using Complaints = std::vector<std::string>;
@@ -101,24 +81,13 @@ nlohmann::json named(nlohmann::json row, const Entrant& entrant) {
 #ifdef FLASHLADDER_GPU
 
 constexpr int matmul_size = 8192;
-constexpr double matmul_flops = 2.0 * matmul_size * matmul_size * matmul_size;
 
 /// Rung 14's matrix product, which stands for what this card can reach.
 class Matmul {
 public:
-    Matmul() {
-        AttentionShape some;  // random numbers
-        some.n_q = some.n_k = matmul_size;
-        some.dtype = DType::bf16;
-        const Inputs inputs = make_inputs(some, Values::normal, 1);
-        for (const auto& [buffer, values] : {std::pair(&A_, &inputs.Q), {&B_, &inputs.K}}) {
-            buffer->upload(*values, DType::bf16);
-            repeat_start(*buffer, values->size() * bytes_per_element(DType::bf16));
-        }
-    }
-    void launch(cudaStream_t stream) const {
-        gemm({matmul_size, matmul_size, matmul_size, A_.data(), B_.data(), C_.data(), nullptr, stream});
-    }
+    Matmul() : stage_(find_stage(name)), problem_(problem_of(stage_)), sets_(inputs_of(problem_), problem_) {}
+    void launch(std::size_t i, cudaStream_t stream) const { stage_.launch(sets_.data(i, nullptr, stream)); }
+    double flops() const { return problem_.operation->flops(problem_); }
     /// It is compiled for sm_90a alone.
     static bool runs_here() {
         return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
@@ -126,17 +95,26 @@ public:
     }
 
 private:
-    static constexpr std::size_t bytes = std::size_t(matmul_size) * matmul_size * 2;
-    DeviceBuffer A_{bytes}, B_{bytes}, C_{bytes};
+    static constexpr const char* name = "14b-gemm";
+    static Problem problem_of(const Stage& stage) {
+        return stage.operation().problem({{"M", matmul_size}, {"N", matmul_size}, {"K", matmul_size}},
+                                         stage.dtypes().front());
+    }
+    /// Random numbers.
+    static Data inputs_of(const Problem& problem) { return problem.operation->inputs(problem, 1); }
+
+    const Stage& stage_;
+    Problem problem_;
+    InputSets sets_;
 };
 
 /// Calls `work`, which launches the entrant and compares. False, and a complaint, if it was wrong or failed. Throws where
 /// no kernel can run after it.
 template <class Work>
-bool is_right(const Entrant& entrant, const AttentionShape& shape, Complaints& complaints, Work work) {
+bool is_right(const Entrant& entrant, Complaints& complaints, Work work) {
     try {
-        const Comparison c = work();
-        if (!c.passed) complaints.push_back(fmt::format("{} is wrong, not timed: {}", entrant.name(), c.describe(shape)));
+        const Judgement c = work();
+        if (!c.passed) complaints.push_back(fmt::format("{} is wrong, not timed: {}", entrant.name(), c.description));
         return c.passed;
     } catch (const CudaError& error) {
         const std::string line = fmt::format("{} failed, not timed: {}", entrant.name(), error.what());
@@ -152,10 +130,10 @@ std::vector<Entrant> that_fit(const std::vector<Entrant>& all, Complaints& left_
     check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
     std::set<DType> dtypes;
     for (const Entrant& e : all)
-        if (dtypes.insert(e.shape.dtype).second) inputs += InputSets::bytes(e.shape);
+        if (dtypes.insert(e.problem.dtype).second) inputs += InputSets::bytes(e.problem);
     std::vector<Entrant> fit;
     for (const Entrant& e : all) {
-        const std::size_t bytes = inputs + e.stage->scratch_bytes(e.shape);
+        const std::size_t bytes = inputs + e.stage->scratch_bytes(e.problem);
         if (bytes < free)
             fit.push_back(e);
         else
@@ -168,28 +146,27 @@ std::vector<Entrant> that_fit(const std::vector<Entrant>& all, Complaints& left_
 /// Checks and times all on one problem, and prints the table.
 void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& options, const Matmul* matmul,
                    Complaints& complaints, nlohmann::json& results) {
-    const AttentionShape problem = wanted.front().shape;
+    const Problem problem = wanted.front().problem;
+    const Operation& operation = *problem.operation;
     progress(fmt::format("timing {}", title(problem)));
     Complaints left_out;
     const std::vector<Entrant> all = that_fit(wanted, left_out);
-    Answers small(cut_down(problem, 2, 2, 256), options.seed, 1 << 20);
-    AttentionShape one_batch = problem;
-    one_batch.batch = 1;
-    Answers large(one_batch, options.seed, 256);
+    Answers small(operation.cut_down(problem), options.seed, 1 << 20);
+    Answers large(operation.part_of(problem), options.seed, 256);
     std::size_t scratch_bytes = 0;
     std::map<DType, std::unique_ptr<InputSets>> inputs;
     int most_sets = 0;
     for (const Entrant& e : all) {
-        scratch_bytes = std::max(scratch_bytes, e.stage->scratch_bytes(e.shape));
-        auto& sets = inputs[e.shape.dtype];
-        if (!sets) sets = std::make_unique<InputSets>(large.in(e.shape.dtype).inputs, e.shape);
+        scratch_bytes = std::max(scratch_bytes, e.stage->scratch_bytes(e.problem));
+        auto& sets = inputs[e.problem.dtype];
+        if (!sets) sets = std::make_unique<InputSets>(large.in(e.problem.dtype).inputs, e.problem);
         most_sets = std::max(most_sets, sets->count());
     }
     DeviceBuffer scratch(scratch_bytes);
 
     struct Timed {
         TimedStage stage;
-        Comparison comparison;
+        Judgement judgement;
         Samples samples;
     };
     std::map<std::size_t, Timed> timed;  // by the entrant's index
@@ -197,25 +174,24 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
     std::vector<Launch> launches;
     for (std::size_t i = 0; i < all.size(); ++i) {
         const Entrant& e = all[i];
-        const Answer& small_answer = small.in(e.shape.dtype);
-        if (!is_right(e, small_answer.inputs.shape, complaints,
-                      [&] { return small_answer.compare(run(*e.stage, small_answer.inputs)); }))
+        const Answer& small_answer = small.in(e.problem.dtype);
+        if (!is_right(e, complaints, [&] { return small_answer.reference(run(*e.stage, small_answer.inputs)); }))
             continue;
-        InputSets& sets = *inputs.at(e.shape.dtype);
-        const Answer& answer = large.in(e.shape.dtype);
+        InputSets& sets = *inputs.at(e.problem.dtype);
+        const Answer& answer = large.in(e.problem.dtype);
         Timed t;
-        if (!is_right(e, answer.inputs.shape, complaints, [&] {
-                t.stage = first_launch(*e.stage, sets, scratch, answer.inputs.shape.q_elements());
-                return t.comparison = answer.compare(t.stage.outputs);
+        if (!is_right(e, complaints, [&] {
+                t.stage = first_launch(*e.stage, sets, scratch, answer.inputs.problem);
+                return t.judgement = answer.reference(t.stage.outputs);
             }))
             continue;
         taking_part.push_back(i);
         launches.push_back([&e, &sets, &scratch](std::size_t launch, cudaStream_t stream) {
-            e.stage->launch(sets.args(launch, scratch.data(), stream));
+            e.stage->launch(sets.data(launch, scratch.data(), stream));
         });
         timed.emplace(i, std::move(t));
     }
-    if (matmul) launches.push_back([&](std::size_t, cudaStream_t stream) { matmul->launch(stream); });
+    if (matmul) launches.push_back([&](std::size_t i, cudaStream_t stream) { matmul->launch(i, stream); });
     const std::vector<Samples> samples = take_turns(launches, most_sets);
     for (std::size_t k = 0; k < taking_part.size(); ++k) {
         Timed& t = timed.at(taking_part[k]);
@@ -232,16 +208,16 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
             return e.below >= 0 && all[other.first].name() == wanted[std::size_t(e.below)].name();
         });
         const double ratio = below == timed.end() ? 0 : speed_ratio(t.samples.ms, below->second.samples.ms),
-                     of_matmul = matmul ? speed_ratio(t.samples.ms, samples.back().ms) * e.shape.flops() / matmul_flops
+                     of_matmul = matmul ? speed_ratio(t.samples.ms, samples.back().ms) * operation.flops(e.problem) / matmul->flops()
                                         : 0;
         const Timing& ms = t.stage.timing;
-        table.add({e.name(), to_string(e.shape.dtype), fmt::format("{:.4f}", ms.ms), fmt::format("{:.4f}", ms.ms_q1),
+        table.add({e.name(), to_string(e.problem.dtype), fmt::format("{:.4f}", ms.ms), fmt::format("{:.4f}", ms.ms_q1),
                    fmt::format("{:.4f}", ms.ms_q3), fmt::format("{}", ms.samples),
-                   fmt::format("{:.1f}", e.shape.flops() / ms.ms / 1e9),
+                   fmt::format("{:.1f}", operation.flops(e.problem) / ms.ms / 1e9),
                    ratio > 0 ? all[below->first].stage->name().substr(0, 2) : "",
                    ratio > 0 ? fmt::format("{:.2f}x", ratio) : "",
                    of_matmul > 0 ? fmt::format("{:.0f}%", 100 * of_matmul) : ""});
-        nlohmann::json row = named(result_row(*e.stage, e.shape, t.comparison, &t.stage), e);
+        nlohmann::json row = named(result_row(*e.stage, e.problem, t.judgement, &t.stage), e);
         if (ratio > 0) row["below"] = all[below->first].stage->name(), row["ratio_below"] = ratio;
         if (of_matmul > 0) row["of_matmul"] = of_matmul;
         row["in_a_graph"] = t.samples.in_a_graph;
@@ -250,7 +226,7 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
     progress("");
     fmt::print("{}", title(problem));
     if (matmul) {
-        const double tflops = matmul_flops / quantile(samples.back().ms, 0.5) / 1e9;
+        const double tflops = matmul->flops() / quantile(samples.back().ms, 0.5) / 1e9;
         results["matmul_tflops"] = tflops;  // of the last problem: the card is warm
         fmt::print("; matrix product {:.0f} TFLOP/s", tflops);
     }
@@ -286,24 +262,24 @@ Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOp
 Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOptions& options,
                      nlohmann::json& results) {
     emulator::reseed(options.seed);
-    fmt::print("Counts, not times, because there is no GPU: one head of K and V, N at most 256.\n\n");
+    fmt::print("Counts, not times, because there is no GPU, and of smaller problems.\n\n");
     Complaints complaints;
     std::vector<std::string> done;  // problems that are the same when cut down
     for (const auto& wanted : all) {
-        const AttentionShape shape = cut_down(wanted.front().shape, 1, 1, 256);
-        if (std::ranges::find(done, title(shape)) != done.end()) continue;
-        done.push_back(title(shape));
-        Answers answers(shape, options.seed, 1 << 20);
-        Table table = counts_table();
+        const Operation& operation = *wanted.front().problem.operation;
+        const Problem problem = operation.cut_down_more(wanted.front().problem);
+        if (std::ranges::find(done, title(problem)) != done.end()) continue;
+        done.push_back(title(problem));
+        Answers answers(problem, options.seed, 1 << 20);
+        Table table = counts_table(operation);
         for (const Entrant& e : wanted) {
-            progress(fmt::format("{}: {}", e.name(), title(shape)));
-            const Answer& answer = answers.in(e.shape.dtype);
+            progress(fmt::format("{}: {}", e.name(), title(problem)));
+            const Answer& answer = answers.in(e.problem.dtype);
             try {
                 const CountedRow counted = count_for_table(*e.stage, answer.inputs);
-                const Comparison c = answer.compare(counted.outputs);
+                const Judgement c = answer.reference(counted.outputs);
                 if (!c.passed) {
-                    complaints.push_back(
-                        fmt::format("{} is wrong, not counted: {}", e.name(), c.describe(answer.inputs.shape)));
+                    complaints.push_back(fmt::format("{} is wrong, not counted: {}", e.name(), c.description));
                     continue;
                 }
                 auto cells = counted.cells;
@@ -316,7 +292,7 @@ Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOp
             }
         }
         progress("");
-        fmt::print("{}\n{}\n", title(shape), table.plain());
+        fmt::print("{}\n{}\n", title(problem), table.plain());
         std::fflush(stdout);
     }
     return complaints;
@@ -326,89 +302,60 @@ Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOp
 
 }  // namespace
 
-std::vector<AttentionShape> bench_problems(const BenchOptions& options) {
-    const std::pair<const char*, std::optional<int>> sizes[] = {{"d", options.head_dim},
-                                                                {"n", options.n},
-                                                                {"batch", options.batch},
-                                                                {"heads", options.heads},
-                                                                {"kv-heads", options.kv_heads}};
-    for (const auto& [name, value] : sizes)
-        if (value && *value < 1)
-            throw std::invalid_argument(fmt::format("--{} is {}, but must be at least 1", name, *value));
-    constexpr int tokens = 16384, model_width = 2048;
-    std::vector<AttentionShape> problems;
-    for (const int head_dim : options.head_dim ? std::vector{*options.head_dim} : std::vector{64, 128})
-        for (const bool causal : options.causal ? std::vector{true} : std::vector{false, true})
-            for (const int n : options.n ? std::vector{*options.n} : std::vector{small_n, 4096}) {
-                AttentionShape s;
-                s.batch = options.batch.value_or(std::max(1, tokens / n));
-                s.heads = options.heads.value_or(std::max(1, model_width / head_dim));
-                s.kv_heads = options.kv_heads.value_or(s.heads);
-                s.n_q = s.n_k = n;
-                s.head_dim = head_dim;
-                s.causal = causal;
-                if (s.heads % s.kv_heads != 0)
-                    throw std::invalid_argument(
-                        fmt::format("heads {} is not a multiple of kv-heads {}", s.heads, s.kv_heads));
-                problems.push_back(s);
-            }
+std::vector<Problem> bench_problems(const BenchOptions& options) {
+    std::vector<Problem> problems;
+    for (const Operation* operation : operations()) {
+        const auto computes_it = [&](const std::string& rung) { return find_chapter(rung).operation == operation->name(); };
+        if (!options.rungs.empty() && std::ranges::none_of(options.rungs, computes_it)) continue;
+        if (options.rungs.empty() && !options.given.fit(*operation)) continue;
+        for (Problem& problem : operation->benched(options.given.of(*operation))) problems.push_back(std::move(problem));
+    }
+    if (problems.empty()) throw std::invalid_argument("no operation has all of these sizes: ./ladder bench --help");
     return problems;
 }
 
-std::vector<Entrant> entrants(std::span<const Stage> all, const AttentionShape& problem, const BenchOptions& options) {
+std::vector<Entrant> entrants(const std::vector<StageRef>& all, const Problem& problem, const BenchOptions& options) {
     std::vector<const Stage*> able;
     for (const Stage& stage : all)
         if (why_not(stage, problem, options).empty()) able.push_back(&stage);
     const auto lowest =
         std::ranges::find_if(able, [&](const Stage* s) { return options.rungs.empty() || is_named(*s, options); });
-    const bool slow_too = problem.n_q <= small_n || (options.n && !options.rungs.empty());
+    const bool slow_too = !options.given.empty() && !options.rungs.empty();
     std::vector<Entrant> chosen;
     for (auto s = able.begin(); s != able.end(); ++s) {
         const bool below_lowest = lowest != able.end() && s + 1 == lowest;
         if (!options.rungs.empty() && !is_named(**s, options) && !below_lowest) continue;
-        if (is_slow(**s) && !slow_too) continue;
-        chosen.push_back({*s, in_dtype(problem, dtype_of(**s, options)), static_cast<int>(chosen.size()) - 1});
+        if (problem.operation->takes_long(problem, (*s)->dtypes().front()) && !slow_too) continue;
+        chosen.push_back({*s, problem.in(dtype_of(**s, options)), static_cast<int>(chosen.size()) - 1});
     }
     return chosen;
 }
 
-std::string why_no_bench(std::span<const Stage> all, const std::vector<AttentionShape>& problems,
+std::string why_no_bench(const std::vector<StageRef>& all, const std::vector<Problem>& problems,
                          const BenchOptions& options) {
     const auto takes_part = [&](const Stage& stage) {
-        return std::ranges::any_of(problems, [&](const AttentionShape& p) { return why_not(stage, p, options).empty(); });
+        return std::ranges::any_of(problems, [&](const Problem& p) { return why_not(stage, p, options).empty(); });
     };
     if (std::ranges::any_of(all, takes_part)) {
         for (const Stage& stage : all)
             if (is_named(stage, options) && !takes_part(stage)) return why_not(stage, problems.front(), options);
-        if (std::ranges::all_of(problems, [&](const AttentionShape& p) { return entrants(all, p, options).empty(); }))
-            return fmt::format("rungs without tensor cores take part above N = {} only if they are named: "
-                               "./ladder bench 03 --n {}",
-                               small_n, problems.front().n_q);
+        if (std::ranges::all_of(problems, [&](const Problem& p) { return entrants(all, p, options).empty(); }))
+            return fmt::format("rungs that take so long on {} take part only if they are named, with its sizes: "
+                               "./ladder bench 03 --n 4096",
+                               title(problems.front()));
         return "";
     }
-    std::set<int> head_dims;
-    for (const Stage& stage : all)
-        head_dims.insert(stage.supports.head_dims.begin(), stage.supports.head_dims.end());
-    if (!head_dims.contains(problems.front().head_dim))
-        return fmt::format("head_dim {} is supported by no rung (only {})", problems.front().head_dim,
-                           fmt::join(head_dims, ", "));
-    return all.empty() ? "there are no rungs" : why_not(all.back(), problems.front(), options);
-}
-
-AttentionShape cut_down(AttentionShape s, int batch, int kv_heads, int n) {
-    const int group = s.heads / s.kv_heads;
-    s.batch = std::min(s.batch, batch);
-    s.kv_heads = std::min(s.kv_heads, kv_heads);
-    s.heads = group * s.kv_heads;
-    s.n_q = std::min(s.n_q, n), s.n_k = std::min(s.n_k, n);
-    return s;
+    // The highest that computes it knows most.
+    for (auto stage = all.rbegin(); stage != all.rend(); ++stage)
+        if (&stage->get().operation() == problems.front().operation) return why_not(*stage, problems.front(), options);
+    return "there are no rungs";
 }
 
 int bench(BenchOptions options, const std::vector<std::string>& arguments) {
     // What is wrong with the question is said before any work.
     for (std::string& rung : options.rungs) rung = find_chapter(rung).name;
     if (!options.dtype.empty()) parse_dtype(options.dtype);
-    const std::vector<AttentionShape> problems = bench_problems(options);
+    const std::vector<Problem> problems = bench_problems(options);
     if (const std::string why = why_no_bench(stages(), problems, options); !why.empty())
         throw std::invalid_argument(why);
     if (options.mine && options.rungs.size() != 1)
@@ -425,17 +372,17 @@ int bench(BenchOptions options, const std::vector<std::string>& arguments) {
 
     std::vector<std::vector<Entrant>> all;
     std::set<std::string> skipped;
-    for (const AttentionShape& problem : problems) {
+    for (const Problem& problem : problems) {
         auto chosen = entrants(stages(), problem, options);
         for (std::size_t i = 0; i < chosen.size(); ++i)
             if (options.mine && !chosen[i].mine && is_named(*chosen[i].stage, options))
-                chosen.push_back({&mine().front(), chosen[i].shape, chosen[i].below, true});
+                chosen.push_back({&mine().front().get(), chosen[i].problem, chosen[i].below, true});
         if (!chosen.empty()) all.push_back(chosen);
     }
     nlohmann::json results = new_results();
     const Complaints complaints = bench_all(all, options, results);
     for (const Stage& stage : stages())
-        if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) fmt::print("{}\n", why);
+        if (const std::string why = why_not_on_this_gpu(stage); !why.empty()) fmt::print("{}\n", why);
     for (const std::string& line : complaints) fmt::print("{}\n", line);
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
     return complaints.empty() ? 0 : 1;

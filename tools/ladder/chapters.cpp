@@ -11,7 +11,7 @@
 
 #include "exercises.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "programs.h"
 
 namespace flashladder {
@@ -20,6 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string in_project(const std::string& path) { return project_root() + "/" + path; }
+
+/// The operation that a rung's kernel computes: its file is named like it. cmake/Rungs.cmake has seen that there is one.
+std::string operation_in(const fs::path& folder) {
+    for (const auto& file : fs::directory_iterator(folder))
+        if (file.path().extension() == ".cu" && file.path().stem() != "variants") return file.path().stem().string();
+    return "";
+}
 
 /// Puts `text` into the learner's file; what was there is kept beside it unless it is a copy of something in the
 /// project.
@@ -63,7 +70,7 @@ void remember_hints(const Chapter& chapter, const std::string& exercise, std::si
 std::vector<Chapter> chapters() {
     std::vector<Chapter> found;
     for (const auto& entry : fs::directory_iterator(in_project("solutions")))
-        if (entry.is_directory()) found.push_back({entry.path().filename().string()});
+        if (entry.is_directory()) found.push_back({entry.path().filename().string(), operation_in(entry.path())});
     std::sort(found.begin(), found.end(), [](const Chapter& a, const Chapter& b) { return a.name < b.name; });
     return found;
 }

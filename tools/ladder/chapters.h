@@ -10,9 +10,11 @@ namespace flashladder {
 struct Chapter {
     std::string name;  // "01-minimal-flash"
 
-    std::string number() const { return name.substr(0, 2); }
-    std::string file() const { return "chapters/" + name + "/attention.cu"; }  // what the learner edits, from the root
-    std::string solution() const { return "solutions/" + name + "/attention.cu"; }
+    std::string operation;  // "attention": a folder of common/operations, and the name of the kernel's file
+
+    std::string number() const { return name.substr(0, name.find('-')); }
+    std::string file() const { return "chapters/" + name + "/" + operation + ".cu"; }  // what the learner edits, from the root
+    std::string solution() const { return "solutions/" + name + "/" + operation + ".cu"; }
 };
 
 /// All rungs, lowest first.

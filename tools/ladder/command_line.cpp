@@ -6,6 +6,7 @@
 #include <random>
 #include <string_view>
 
+#include "given_sizes.h"
 #include "harness/whole_number.h"
 
 namespace flashladder {
@@ -72,19 +73,11 @@ CommandLine parse(int argc, char** argv) {
         "profile",
         "what a rung asks of memory and arithmetic, by kernel, tensor and source line; what that costs by a model");
     add_chapter(profile);
-    std::optional<int> kv_heads, n_k;
-    line.shape.n_q = 256;
-    const auto add_shape = [&](CLI::App* verb) {
-        verb->add_option("--batch", line.shape.batch, "B")->capture_default_str();
-        verb->add_option("--heads", line.shape.heads, "H")->capture_default_str();
-        verb->add_option("--kv-heads", kv_heads, "fewer than heads: grouped queries");
-        verb->add_option("--n", line.shape.n_q, "N, the number of queries")->capture_default_str();
-        verb->add_option("--n-k", n_k, "the number of keys, if it is another");
-        verb->add_option("--d", line.shape.head_dim, "the head dimension")->capture_default_str();
-        verb->add_flag("--causal", line.shape.causal, "queries see only the keys before them");
-    };
-    add_shape(profile);
-    profile->add_flag("--lse", line.profile.lse, "ask for LSE too");
+    // Sizes of problems, of all operations: --n is what the chapter's operation calls so.
+    GivenOptions given;
+    const auto add_sizes = [&](CLI::App* verb) { given.add_to(verb); };
+    add_sizes(profile);
+    profile->add_flag("--lse,--extras", line.profile.extras, "ask for what a stage need not give, too: LSE");
     profile->add_option("--shared", line.profile.shared_bytes,
                         "bytes of shared memory that a block of the virtual GPU may have");
     profile->add_option("--lines", line.profile.lines, "so many source lines")->capture_default_str();
@@ -100,7 +93,7 @@ CommandLine parse(int argc, char** argv) {
     auto* timeline = app.add_subcommand(
         "timeline", "who does what when in one block of a rung: its order on the emulator, nanoseconds on a GPU");
     add_chapter(timeline);
-    add_shape(timeline);
+    add_sizes(timeline);
     timeline->add_option("--block", line.timeline.block, "of the grid, x fastest")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
@@ -111,17 +104,12 @@ CommandLine parse(int argc, char** argv) {
     auto* launch =
         app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
     add_chapter(launch);
-    add_shape(launch);
+    add_sizes(launch);
     add_seed(launch);
     auto* bench = app.add_subcommand(
         "bench", "time rungs beside each other (./ladder bench 11 13 --d 128); without a GPU, their counted work");
     bench->add_option("rungs", line.bench.rungs, "01, or 01-minimal-flash; without any: all");
-    bench->add_option("--d", line.bench.head_dim, "the head dimension; without it 64 and 128");
-    bench->add_option("--n", line.bench.n, "N, of queries and keys; without it 1024 and 4096");
-    bench->add_flag("--causal", line.bench.causal, "causal alone; without it both");
-    bench->add_option("--heads", line.bench.heads, "H; without it 2048 / d");
-    bench->add_option("--kv-heads", line.bench.kv_heads, "fewer than heads: grouped queries");
-    bench->add_option("--batch", line.bench.batch, "B; without it 16384 / N");
+    add_sizes(bench);
     bench->add_option("--dtype", line.bench.dtype, "f32, bf16 or f16; without it each rung's own");
     bench->add_option("--json", line.bench.json, "write the results to this file");
     bench->add_flag("--mine", line.bench.mine, "your chapter beside the solution, of one rung");
@@ -144,9 +132,10 @@ CommandLine parse(int argc, char** argv) {
         return line;
     }
     if (const auto verbs = app.get_subcommands(); !verbs.empty()) line.verb = verbs.front()->get_name();
-    line.shape.kv_heads = kv_heads.value_or(line.shape.heads);
-    line.shape.n_k = n_k.value_or(line.shape.n_q);
-    line.profile.shape = line.timeline.shape = line.shape;
+    if (!line.chapter.empty() && !given.empty())
+        line.sizes = given.of(find_operation(find_chapter(line.chapter).operation));
+    line.profile.sizes = line.timeline.sizes = line.sizes;
+    line.bench.given = given;
     line.run.timing = !no_timing;
     if (line.verb == "check" && !seed && !std::getenv("LADDER_SEED")) seed = 1;  // the same again without being asked
     line.seed = chosen_seed(seed);

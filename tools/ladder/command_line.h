@@ -27,7 +27,7 @@ struct CommandLine {
     ProfileOptions profile;
     TimelineOptions timeline;
     CheckOptions check_program;
-    AttentionShape shape;           // of launch; profile and timeline have it too
+    GivenSizes sizes;               // of launch; profile, timeline and bench have them too
     std::string json, check_json;   // of count
     std::size_t check_sample = 0;
     bool check = false;             // of docs

@@ -85,7 +85,7 @@ const Cost& ModelledCosts::bound() const {
     return *std::max_element(units.begin(), units.end(), [](auto& a, auto& b) { return a.clocks < b.clocks; });
 }
 
-ModelledCosts model_costs(const Card& card, const AttentionShape& shape, const Json& counts, double copies) {
+ModelledCosts model_costs(const Card& card, double flops, DType dtype, const Json& counts, double copies) {
     const Json& launches = counts.at("launches");
     // Without tensor cores the products are those of all launches that have no exponentials, or of the only one.
     const auto has_products = [&](const Json& launch) {
@@ -97,8 +97,8 @@ ModelledCosts model_costs(const Card& card, const AttentionShape& shape, const J
     });
     ModelledCosts all;
     for (const Json& launch : launches) {
-        const double matrix_fma = tensor_cores || !has_products(launch) ? 0 : shape.flops() / 2 / with_products;
-        auto costs = costs_of(card, launch, matrix_fma, shape.dtype);
+        const double matrix_fma = tensor_cores || !has_products(launch) ? 0 : flops / 2 / with_products;
+        auto costs = costs_of(card, launch, matrix_fma, dtype);
         double busiest = 0;
         for (std::size_t i = 0; i < costs.size(); ++i) {
             costs[i].clocks *= copies;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "problem.h"
+#include "tensor.h"
 
 namespace flashladder {
 
@@ -49,11 +49,11 @@ struct ModelledCosts {
     const Cost& bound() const;
 };
 
-/// `counts`: of StageCounts or a row of counts.json, for `shape`; `copies` such problems run at once, spread evenly over
-/// all multiprocessors. What the emulator does not see is put in as the least that attention needs: a multiplication and
+/// `counts`: of StageCounts or a row of counts.json, for a problem of so many `flops`; `copies` such problems run at once,
+/// spread evenly over all multiprocessors. What the emulator does not see is put in as the least that attention needs: a multiplication and
 /// an addition (FMA) and a maximum (ALU) for each exponential, a conversion for two scores where P has 16 bits, and
 /// where no tensor cores are used, a fused multiplication and addition for each of the products.
-ModelledCosts model_costs(const Card& card, const AttentionShape& shape, const nlohmann::json& counts, double copies);
+ModelledCosts model_costs(const Card& card, double flops, DType dtype, const nlohmann::json& counts, double copies);
 
 /// So many problems that the card is full: ten blocks for each multiprocessor.
 double copies_that_fill(const Card& card, const nlohmann::json& counts);

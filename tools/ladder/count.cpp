@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <stdexcept>
 
@@ -21,9 +22,8 @@ int count_rungs(const CountOptions&) { throw std::runtime_error("work is counted
 
 #include "emulator/emulator.h"
 #include "files.h"
-#include "harness/closed_forms.h"
 #include "harness/counts.h"
-#include "harness/inputs.h"
+#include "harness/dtype.h"
 #include "results.h"
 #include "table.h"
 
@@ -32,30 +32,9 @@ namespace {
 
 using emulator::Work;
 
-AttentionShape square(int n, int head_dim) {
-    AttentionShape s;
-    s.n_q = s.n_k = n;
-    s.head_dim = head_dim;
-    return s;
-}
-
-/// What docs/results/counts.json holds, but for the dtype.
-std::vector<CountedProblem> problems() {
-    std::vector<CountedProblem> all;
-    for (const int head_dim : {64, 128}) all.push_back({square(1024, head_dim)});
-    for (const int n : {64, 128, 256, 512}) all.push_back({square(n, 64)});
-    for (const std::size_t kilobytes : {66, 132, 115, 230}) all.push_back({square(1024, 64), false, kilobytes * 1024});
-    CountedProblem causal{square(1024, 64)}, grouped{square(256, 64)};
-    causal.shape.causal = true;
-    grouped.shape.heads = 4;
-    return all.push_back(causal), all.push_back(grouped), all;
-}
-
-/// Only rung 02 looks at how much shared memory there is.
-bool wanted(const Stage& stage, const CountedProblem& problem) {
-    const bool other_memory = problem.shared_bytes != emulator::settings().shared_bytes_per_block;
-    return why_unsupported(stage.supports, problem.shape, problem.lse).empty() &&
-           (!other_memory || stage.name().starts_with("02"));
+bool wanted(const Stage& stage, const CountedProblem& counted) {
+    return counted.problem.operation == &stage.operation() && stage.why_unsupported(counted.problem).empty() &&
+           stage.name().starts_with(counted.stage);
 }
 
 /// What docs/results/counts.json has a row for, in its order.
@@ -68,16 +47,16 @@ struct Row {
 std::vector<Row> rows() {
     std::vector<Row> all;
     std::size_t of_variants = 0, of_rungs = 0;
-    for (const int head_dim : {64, 128})
-        for (const Stage& variant : variants()) {
-            const CountedProblem problem = in_dtype_of(variant, {square(1024, head_dim)});
-            if (!why_unsupported(variant.supports, problem.shape).empty()) continue;  // of one head_dim alone
-            all.push_back({"variants", of_variants++, &variant, problem});
-        }
-    for (const CountedProblem& in_f32 : problems())
-        for (const Stage& stage : stages())
-            if (const CountedProblem problem = in_dtype_of(stage, in_f32); wanted(stage, problem))
-                all.push_back({"rows", of_rungs++, &stage, problem});
+    for (const Operation* operation : operations()) {
+        for (const Problem& problem : operation->counted_of_variants())
+            for (const Stage& variant : variants())  // some are of one head_dim alone
+                if (const CountedProblem counted = for_stage(variant, {problem}); wanted(variant, counted))
+                    all.push_back({"variants", of_variants++, &variant, counted});
+        for (const CountedProblem& any_dtype : operation->counted())
+            for (const Stage& stage : stages())
+                if (const CountedProblem counted = for_stage(stage, any_dtype); wanted(stage, counted))
+                    all.push_back({"rows", of_rungs++, &stage, counted});
+    }
     return all;
 }
 
@@ -103,19 +82,19 @@ int check_rows(const CountOptions& options) {
     }
     for (const auto& [section, index, stage, problem] : all)
         if (of_section(section).at(index) != row_of(*stage, problem, count(*stage, problem, 1)))
-            return stale(fmt::format("{} on {}", stage->name(), to_string(problem.shape)));
+            return stale(fmt::format("{} on {}", stage->name(), to_string(problem.problem)));
     fmt::print("{} is what is counted now, by {} of its rows\n", options.check, all.size());
     return 0;
 }
 
-std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& shape, const StageCounts& counts) {
+std::vector<std::string> counts_cells(const Stage& stage, const Problem& problem, const StageCounts& counts) {
     const Work total = counts.work.total();
     const auto global = total.all_global();
     const auto shared = total.all_shared();
-    const double scores = double(shape.batch) * shape.heads * shape.n_q * shape.n_k;
+    const double units = problem.operation->units(problem);
     return {stage.name(),
-            to_string(shape.dtype),
-            fmt::format("{}", shape.head_dim),
+            to_string(problem.dtype),
+            title(problem),
             readable_bytes(double(global.requested_bytes)),
             readable_bytes(double(counts.distinct_bytes())),
             readable_bytes(double(global.sectors * emulator::sector_bytes)),
@@ -123,35 +102,41 @@ std::vector<std::string> counts_cells(const Stage& stage, const AttentionShape& 
             fmt::format("{}", shared.wavefronts),
             percent(conflict_share(shared)),
             total.matrix_flops == 0 ? "" : fmt::format("{:.1f} M", double(total.matrix_flops) / 1e6),
-            quotient(double(total.exponentials), scores),
-            quotient(double(total.divisions), scores)};
+            quotient(double(total.exponentials), units),
+            quotient(double(total.divisions), units)};
 }
 
 }  // namespace
 
-CountedProblem in_dtype_of(const Stage& stage, CountedProblem problem) {
-    problem.shape.dtype = stage.supports.dtypes.front();
-    return problem;
+CountedProblem for_stage(const Stage& stage, CountedProblem counted) {
+    counted.problem.dtype = stage.dtypes().front();
+    if (counted.shared_bytes == 0) counted.shared_bytes = emulator::settings().shared_bytes_per_block;
+    return counted;
 }
 
-StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64_t seed) {
+StageCounts count(const Stage& stage, const CountedProblem& counted, std::uint64_t seed) {
     // Before there are inputs, which need sizes that make sense:
-    if (const std::string why = why_unsupported(stage.supports, problem.shape, problem.lse); !why.empty())
-        throw std::invalid_argument(why);
+    if (const std::string why = stage.why_unsupported(counted.problem); !why.empty()) throw std::invalid_argument(why);
     struct WithSharedBytes {
         const std::size_t before = emulator::settings().shared_bytes_per_block;
         ~WithSharedBytes() { emulator::settings().shared_bytes_per_block = before; }
     } restore;
-    emulator::settings().shared_bytes_per_block = problem.shared_bytes;
+    emulator::settings().shared_bytes_per_block = counted.shared_bytes;
     emulator::reseed(seed);  // what is under way at a time depends on the order of things
-    return count_stage(stage, make_inputs(problem.shape, Values::normal, seed), problem.lse);
+    return count_stage(stage, stage.operation().inputs(counted.problem, seed));
 }
 
-nlohmann::json row_of(const Stage& stage, const CountedProblem& problem, const StageCounts& counts) {
-    const AttentionShape& s = problem.shape;
-    nlohmann::json row = {{"stage", stage.name()}, {"dtype", to_string(s.dtype)},          {"shape", to_json(s)},
-                          {"lse", problem.lse},    {"shared_bytes", problem.shared_bytes}, {"counts", to_json(counts)}};
-    if (const auto form = closed_form(stage.name(), s, problem.shared_bytes, problem.lse))
+nlohmann::json row_of(const Stage& stage, const CountedProblem& counted, const StageCounts& counts) {
+    const Problem& problem = counted.problem;
+    nlohmann::json row = {{"stage", stage.name()},
+                          {"operation", stage.operation().name()},
+                          {"dtype", to_string(problem.dtype)},
+                          {"shape", to_json(problem)},
+                          {"shared_bytes", counted.shared_bytes},
+                          {"counts", to_json(counts)}};
+    for (const Tensor& tensor : problem.operation->all_tensors(problem))
+        if (tensor.is_extra) row[tensor.name] = problem.extras.contains(tensor.name);
+    if (const auto form = problem.operation->closed_form(stage.name(), counted))
         row["closed_form"] = {{"requested_bytes", form->requested_bytes},
                               {"distinct_bytes", form->distinct_bytes},
                               {"exponentials", form->exponentials},
@@ -167,43 +152,50 @@ std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
 
 std::string quotient(double a, double b) { return b == 0 ? "" : fmt::format("{:.2f}", a / b); }
 
-Table counts_table() {
-    return Table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
-                  "matrix FLOP", "exp a score", "divisions a score"});
+Table counts_table(const Operation& operation) {
+    return Table({"rung", "dtype", "problem", "requested", "distinct", "moved", "coalesced", "shared wavefronts",
+                  "conflicts", "matrix FLOP", fmt::format("exp a {}", operation.unit()),
+                  fmt::format("divisions a {}", operation.unit())});
 }
 
-CountedRow count_for_table(const Stage& stage, const Inputs& inputs) {
+CountedRow count_for_table(const Stage& stage, const Data& inputs) {
     const StageCounts counts = count_stage(stage, inputs);
-    return {counts_cells(stage, inputs.shape, counts), row_of(stage, {inputs.shape}, counts), counts.outputs};
+    const CountedProblem counted = for_stage(stage, {inputs.problem});
+    return {counts_cells(stage, inputs.problem, counts), row_of(stage, counted, counts), counts.outputs};
 }
 
 void print_counted_work(nlohmann::json& results) {
-    Table table = counts_table();
-    for (const Stage& stage : stages()) {
-        const CountedProblem problem = in_dtype_of(stage, {square(256, 64)});
-        const StageCounts counts = count(stage, problem, 1);
-        results["rows"].push_back(row_of(stage, problem, counts));
-        table.add(counts_cells(stage, problem.shape, counts));
+    for (const Operation* operation : operations()) {
+        Table table = counts_table(*operation);
+        const Problem problem = operation->problem({});
+        for (const Stage& stage : stages()) {
+            const CountedProblem counted = for_stage(stage, {problem});
+            if (!wanted(stage, counted)) continue;
+            const StageCounts counts = count(stage, counted, 1);
+            results["rows"].push_back(row_of(stage, counted, counts));
+            table.add(counts_cells(stage, counted.problem, counts));
+        }
+        if (!table.empty()) fmt::print("\nCounted work (more: ./ladder profile 01):\n\n{}", table.plain());
     }
-    fmt::print("\nCounted work of one head, N = 256, d = 64 (more: ./ladder profile 01):\n\n{}", table.plain());
 }
 
 int count_rungs(const CountOptions& options) {
     if (!options.check.empty()) return check_rows(options);
     if (!options.json.empty()) check_can_be_written(options.json);  // before the work, which takes minutes
     nlohmann::json results = new_results();
-    Table table = counts_table();
+    std::map<const Operation*, Table> tables;
     for (const Row& row : rows()) {
         const StageCounts counts = count(*row.stage, row.problem, 1);
         results[row.section].push_back(row_of(*row.stage, row.problem, counts));
-        const AttentionShape& shape = row.problem.shape;
-        const bool shown = row.section == "rows" &&
-                           shape == in_dtype_of(*row.stage, {square(1024, shape.head_dim)}).shape &&
-                           row.problem.shared_bytes == emulator::settings().shared_bytes_per_block;
-        if (shown) table.add(counts_cells(*row.stage, shape, counts));
+        const Operation& operation = row.stage->operation();
+        if (row.section == "rows" && row.problem.shared_bytes == emulator::settings().shared_bytes_per_block)
+            tables.try_emplace(&operation, counts_table(operation))
+                .first->second.add(counts_cells(*row.stage, row.problem.problem, counts));
     }
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
-    fmt::print("Counted work of one head, N = 1024, not causal.\n\n{}", table.plain());
+    for (const Operation* operation : operations())
+        if (const auto table = tables.find(operation); table != tables.end())
+            fmt::print("Counted work, {}.\n\n{}\n", operation->name(), table->second.plain());
     return 0;
 }
 

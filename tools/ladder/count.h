@@ -27,14 +27,9 @@ int count_rungs(const CountOptions& options);
 void print_counted_work(nlohmann::json& results);
 
 #ifndef FLASHLADDER_GPU
-/// One problem on one rung, on a virtual GPU whose blocks may have so much shared memory.
-struct CountedProblem {
-    AttentionShape shape;
-    bool lse = false;
-    std::size_t shared_bytes = emulator::settings().shared_bytes_per_block;
-};
-/// The same problem in the first dtype that the stage supports.
-CountedProblem in_dtype_of(const Stage& stage, CountedProblem problem);
+/// The same problem in the first dtype that the stage supports, and with the shared memory that a block has if nobody says
+/// otherwise.
+CountedProblem for_stage(const Stage& stage, CountedProblem problem);
 StageCounts count(const Stage& stage, const CountedProblem& problem, std::uint64_t seed);
 /// A row of a result file.
 nlohmann::json row_of(const Stage& stage, const CountedProblem& problem, const StageCounts& counts);
@@ -46,13 +41,13 @@ std::string percent(double part);
 std::string quotient(double a, double b);
 
 /// An empty table of counted work, and what there is to know of one stage on one problem.
-Table counts_table();
+Table counts_table(const Operation& operation);
 struct CountedRow {
     std::vector<std::string> cells;  // of that table
     nlohmann::json json;             // a row of a result file
-    Outputs outputs;
+    Data outputs;
 };
-CountedRow count_for_table(const Stage& stage, const Inputs& inputs);
+CountedRow count_for_table(const Stage& stage, const Data& inputs);
 #endif
 
 }  // namespace flashladder

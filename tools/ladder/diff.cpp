@@ -12,7 +12,7 @@
 
 #include "exercises.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 
 namespace flashladder {
 namespace {

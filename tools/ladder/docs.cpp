@@ -10,7 +10,7 @@
 #include "chapters.h"
 #include "tables/doc_tables.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 
 namespace flashladder {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 
 namespace flashladder {
 

@@ -9,7 +9,7 @@
 #include "blame.h"
 #include "exercises.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "programs.h"
 #include "table.h"
 

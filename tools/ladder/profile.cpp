@@ -27,13 +27,11 @@ int profile_rung(const Chapter&, const ProfileOptions&) {
 #include "cost_model.h"
 #include "count.h"
 #include "files.h"
-#include "harness/closed_forms.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "launch.h"
 #include "merged_accesses.h"
 #include "mine.h"
 #include "programs.h"
-#include "reference.h"
 #include "results.h"
 #include "table.h"
 
@@ -75,13 +73,9 @@ void print_kernels(const std::vector<Counted>& all) {
     if (total.overlapped_exponentials + total.named_barriers > 0) fmt::print("\n");
 }
 
-void print_tensors(const std::vector<Counted>& all, const AttentionShape& s) {
-    const double element = double(bytes_per_element(s.dtype));
-    std::map<std::string, double> sizes = {{"Q", element * double(s.q_elements())},
-                                           {"K", element * double(s.kv_elements())},
-                                           {"V", element * double(s.kv_elements())},
-                                           {"O", element * double(s.q_elements())},
-                                           {"lse", 4.0 * double(s.lse_elements())}};
+void print_tensors(const std::vector<Counted>& all, const Problem& problem) {
+    std::map<std::string, double> sizes;
+    for (const Tensor& tensor : problem.operation->all_tensors(problem)) sizes[tensor.name] = double(tensor.bytes());
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
     const auto add = [&](const std::string& name, const TensorWork& work, const std::string& whose) {
         const double bytes = sizes.contains(name) ? sizes.at(name) : 0;
@@ -202,8 +196,9 @@ const std::map<std::string, std::string> work_of_unit = {
     {"ALU", "at least: maximum, conversion to 16 bits"},
     {"XU", "exponentials, divisions"}};
 
-nlohmann::json print_costs(const Card& card, const AttentionShape& shape, const nlohmann::json& counts, double copies) {
-    const ModelledCosts costs = model_costs(card, shape, counts, copies);
+nlohmann::json print_costs(const Card& card, const Problem& problem, const nlohmann::json& counts, double copies) {
+    const double flops = problem.operation->flops(problem);
+    const ModelledCosts costs = model_costs(card, flops, problem.dtype, counts, copies);
     const auto microseconds = [&](double clocks) { return clocks / card.clock_ghz / 1e3; };
     Table table({"unit", "microseconds", "of all", "has to do"});
     const auto add = [&](const std::string& unit, double clocks, const std::string& work) {
@@ -212,7 +207,7 @@ nlohmann::json print_costs(const Card& card, const AttentionShape& shape, const 
     for (const Cost& cost : costs.units) add(cost.unit, cost.clocks, work_of_unit.at(cost.unit));
     add("set-up", costs.setup, counts.at("launches").size() == 1 ? "a launch" : "launches");
     add("sync", costs.sync, "__syncthreads while no other block computes");
-    const double tflops = copies * shape.flops() / microseconds(costs.clocks()) / 1e6;
+    const double tflops = copies * flops / microseconds(costs.clocks()) / 1e6;
     fmt::print("What this costs on an {} by a model (docs/counting.md), for {:.0f} such problems at once:\n\n{}\n",
                card.name, copies, table.plain());
     fmt::print("Bound by {}. By the model {:.0f} microseconds, {:.1f} TFLOP/s, {} of the tensor cores' {:.0f}.\n",
@@ -221,7 +216,7 @@ nlohmann::json print_costs(const Card& card, const AttentionShape& shape, const 
     nlohmann::json json = {{"card", card.name},   {"copies", copies},
                            {"setup", microseconds(costs.setup)}, {"sync", microseconds(costs.sync)},
                            {"bound", costs.bound().unit}, {"microseconds", microseconds(costs.clocks())},
-                           {"flops", shape.flops()}, {"tflops", tflops}, {"peak_tflops", card.peak_tflops()},
+                           {"flops", flops}, {"tflops", tflops}, {"peak_tflops", card.peak_tflops()},
                            {"memory_gb_s", card.memory_gb_s}, {"l2_gb_s", card.l2_bytes * card.clock_ghz}};
     for (const Cost& cost : costs.units) json["units"][cost.unit] = microseconds(cost.clocks);
     return json;
@@ -252,18 +247,18 @@ void print_with_mine(const Chapter& chapter, const CountedProblem& problem, cons
         return Counted{count(stage, problem, options.seed), whose};
     };
     const Counted yours = counted(mine, " (yours)"), theirs = counted(solution, "");
+    const Problem& asked = problem.problem;
+    const Operation& operation = *asked.operation;
     fmt::print("{}, {}, on the emulator: what your kernels ask for, and the solution's.\n\n", solution.name(),
-               to_string(problem.shape));
-    const Inputs inputs = make_inputs(problem.shape, Values::normal, options.seed);
-    const auto rows = rows_to_check(problem.shape, options.seed);
-    const Comparison c = compare(yours.counts.outputs, problem.shape, reference_attention(inputs, rows),
-                                 standard_attention(inputs, rows));
+               to_string(asked));
+    const Judgement c = operation.reference(operation.inputs(asked, options.seed), options.seed,
+                                            std::size_t(1) << 20)(yours.counts.outputs);
     if (!c.passed)
         fmt::print("Yours is wrong: {}\n./ladder test {} says more. This is what it asks for in any case:\n\n",
-                   c.describe(problem.shape), chapter.number());
+                   c.description, chapter.number());
     print_beside(yours.counts, theirs.counts);
     print_kernels({yours, theirs});
-    print_tensors({yours, theirs}, problem.shape);
+    print_tensors({yours, theirs}, asked);
     print_lines(yours.counts, options.lines);
     results["rows"] = {row_with_launches(mine, problem, yours.counts),
                        row_with_launches(solution, problem, theirs.counts)};
@@ -271,8 +266,9 @@ void print_with_mine(const Chapter& chapter, const CountedProblem& problem, cons
     row["origin"] = "chapter", beside["origin"] = "solution", row["right"] = c.passed;
     print_mergeable(row.at("launches"), chapter.file(), options.lines);
     const double copies = options.copies > 0 ? options.copies : copies_that_fill(card, beside.at("counts"));
-    row["costs"] = print_costs(card, problem.shape, row.at("counts"), copies);
-    const ModelledCosts costs = model_costs(card, problem.shape, beside.at("counts"), copies);
+    row["costs"] = print_costs(card, asked, row.at("counts"), copies);
+    const ModelledCosts costs =
+        model_costs(card, operation.flops(asked), asked.dtype, beside.at("counts"), copies);
     fmt::print("The solution: bound by {}, {:.0f} microseconds.\n", costs.bound().unit,
                costs.clocks() / card.clock_ghz / 1e3);
 }
@@ -284,8 +280,10 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     for (const std::string& file : {options.json, options.roofline})
         if (!file.empty()) check_can_be_written(file);
     const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
-    CountedProblem problem = in_dtype_of(stage, {options.shape, options.lse});
-    if (options.shared_bytes > 0) problem.shared_bytes = options.shared_bytes;
+    CountedProblem problem = for_stage(stage, {stage.operation().problem(options.sizes), options.shared_bytes});
+    if (options.extras)
+        for (const Tensor& tensor : stage.operation().all_tensors(problem.problem))
+            if (tensor.is_extra) problem.problem.extras.insert(tensor.name);
     emulator::reseed(options.seed);
     nlohmann::json results = new_results();
     if (options.mine) {
@@ -296,16 +294,16 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
         }
     } else {
         const StageCounts counts = count(stage, problem, options.seed);
-        fmt::print("{}, {}, on the emulator: what its kernels ask for.\n\n", stage.name(), to_string(problem.shape));
+        fmt::print("{}, {}, on the emulator: what its kernels ask for.\n\n", stage.name(), to_string(problem.problem));
         print_kernels({{counts, ""}});
-        print_tensors({{counts, ""}}, problem.shape);
+        print_tensors({{counts, ""}}, problem.problem);
         print_lines(counts, options.lines);
         nlohmann::json row = row_with_launches(stage, problem, counts);
         print_mergeable(row.at("launches"), chapter.solution(), options.lines);
-        if (const auto form = closed_form(stage.name(), problem.shape, problem.shared_bytes, problem.lse))
+        if (const auto form = stage.operation().closed_form(stage.name(), problem))
             print_closed_form(counts, *form);
         fmt::print("\n");
-        row["costs"] = print_costs(card, problem.shape, row.at("counts"),
+        row["costs"] = print_costs(card, problem.problem, row.at("counts"),
                                    options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")));
         results["rows"].push_back(row);
     }

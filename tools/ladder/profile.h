@@ -5,13 +5,13 @@
 #include <string>
 
 #include "chapters.h"
-#include "problem.h"
+#include "harness/operation.h"
 
 namespace flashladder {
 
 struct ProfileOptions {
-    AttentionShape shape;
-    bool lse = false;
+    GivenSizes sizes;
+    bool extras = false;           // ask for all outputs that need not be
     std::size_t shared_bytes = 0;  // that a block may have; 0: as the virtual GPU is
     int lines = 12;                // of the source that are shown
     std::string card = "H100";     // that the model is of

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 
 namespace flashladder {
 

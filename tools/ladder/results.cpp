@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/inputs.h"
+#include "harness/dtype.h"
+#include "harness/project_root.h"
+#include "operations/attention/inputs.h"
 #include "launch.h"
 #include "programs.h"
 
@@ -90,20 +92,26 @@ void note_gpu_state(nlohmann::json& results) {
     results["driver"] = smi({"driver_version"}).front();
 }
 
-nlohmann::json to_json(const AttentionShape& s) {
-    return {{"batch", s.batch}, {"heads", s.heads},       {"kv_heads", s.kv_heads}, {"n_q", s.n_q},
-            {"n_k", s.n_k},     {"head_dim", s.head_dim}, {"causal", s.causal}};
+nlohmann::json to_json(const Problem& problem) {
+    nlohmann::json json;
+    for (const Size& size : problem.operation->sizes())
+        if (size.is_flag)
+            json[size.name] = problem.at(size.name) != 0;
+        else
+            json[size.name] = problem.at(size.name);
+    return json;
 }
 
-nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Comparison& comparison,
+nlohmann::json result_row(const Stage& stage, const Problem& problem, const Judgement& judgement,
                           const TimedStage* timed) {
     nlohmann::json row = {{"stage", stage.name()},
+                          {"operation", stage.operation().name()},
                           {"origin", "solution"},
-                          {"dtype", to_string(s.dtype)},
-                          {"shape", to_json(s)},
-                          {"error", comparison.error},
-                          {"worst_row", comparison.worst_row},
-                          {"scratch_bytes", stage.scratch_bytes(s)}};
+                          {"dtype", to_string(problem.dtype)},
+                          {"shape", to_json(problem)},
+                          {"error", judgement.error},
+                          {"worst_row", judgement.worst_row},
+                          {"scratch_bytes", stage.scratch_bytes(problem)}};
     if (timed) {
         row["ms"] = timed->timing.ms;
         row["ms_q1"] = timed->timing.ms_q1;
@@ -111,7 +119,7 @@ nlohmann::json result_row(const Stage& stage, const AttentionShape& s, const Com
         row["ms_min"] = timed->timing.ms_min;
         row["ms_max"] = timed->timing.ms_max;
         row["samples"] = timed->timing.samples;
-        row["tflops"] = s.flops() / timed->timing.ms / 1e9;
+        row["tflops"] = problem.operation->flops(problem) / timed->timing.ms / 1e9;
         row["registers"] = timed->resources.registers;
         row["local_bytes"] = timed->resources.local_bytes;
         row["shared_bytes"] = timed->resources.shared_bytes;

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "harness/run.h"
 #include "harness/timing.h"
 
 namespace flashladder {
@@ -19,10 +18,10 @@ nlohmann::json gpu_state();
 /// Adds the driver and gpu_state() as "clocks". To be called right after the last timed kernel.
 void note_gpu_state(nlohmann::json& results);
 
-nlohmann::json to_json(const AttentionShape& shape);
+/// Sizes by name; flags are true or false.
+nlohmann::json to_json(const Problem& problem);
 
-/// One row: a stage on a shape. Without times and resources where nothing was timed: null.
-nlohmann::json result_row(const Stage& stage, const AttentionShape& shape, const Comparison& comparison,
-                          const TimedStage* timed);
+/// One row: a stage on a problem. Without times and resources where nothing was timed: null.
+nlohmann::json result_row(const Stage& stage, const Problem& problem, const Judgement& judgement, const TimedStage* timed);
 
 }  // namespace flashladder

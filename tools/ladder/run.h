@@ -5,7 +5,7 @@
 #include <string>
 
 #include "chapters.h"
-#include "problem.h"
+#include "harness/operation.h"
 
 namespace flashladder {
 
@@ -20,6 +20,6 @@ int run_ladder(const RunOptions& options);
 
 /// Runs one rung once on random inputs, of the first dtype that it supports, and compares it with the reference. Returns
 /// the exit status.
-int launch_rung(const Chapter& chapter, AttentionShape shape, std::uint64_t seed);
+int launch_rung(const Chapter& chapter, const GivenSizes& sizes, std::uint64_t seed);
 
 }  // namespace flashladder

@@ -11,6 +11,7 @@ public:
     explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
+    bool empty() const { return rows_.empty(); }
     /// Columns padded to their widest cell; numbers to the right, text to the left.
     std::string plain() const;
     std::string markdown() const;

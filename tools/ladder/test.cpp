@@ -18,7 +18,7 @@
 #include "blame.h"
 #include "exercises.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "harness/whole_number.h"
 #include "list.h"
 #include "programs.h"

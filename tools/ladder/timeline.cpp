@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/dtype.h"
 #include "harness/run.h"
 #include "launch.h"
 #include "mine.h"
@@ -39,15 +39,16 @@ constexpr const char* first_with_warpgroups = "09";
 
 #ifndef FLASHLADDER_GPU
 
-Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options, bool late = false) {
+Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked, const TimelineOptions& options,
+                bool late = false) {
     constexpr const char* names[] = {"load", "store", "copy", "wait", "arrive", "barrier", "product", "exponential"};
     static_assert(std::size(names) == emulator::kinds_of_doing);
     emulator::reseed(options.seed);
-    const DeviceProblem problem(stage, make_inputs(options.shape, Values::normal, options.seed), false);
+    const DeviceProblem problem(stage, asked.operation->inputs(asked, options.seed));
     const auto launches = emulator::record_activity(
         std::uint64_t(options.block),
         [&] {
-            stage.launch(problem.args());
+            stage.launch(problem.data());
             check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
         },
         late);
@@ -67,9 +68,9 @@ Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOption
 
 /// When a copy arrives is drawn from the seed. So that this says something of the kernel, all arrive as late as it lets
 /// them here: at the wait for them.
-void print_overlap(const Chapter& chapter, const TimelineOptions& options) {
-    const Overlap yours = overlap(record(chapter, learners_stage(chapter), options, true).spans),
-                  theirs = overlap(record(chapter, find_stage(chapter.name), options, true).spans);
+void print_overlap(const Chapter& chapter, const Problem& asked, const TimelineOptions& options) {
+    const Overlap yours = overlap(record(chapter, learners_stage(chapter), asked, options, true).spans),
+                  theirs = overlap(record(chapter, find_stage(chapter.name), asked, options, true).spans);
     if (yours.copies + theirs.copies == 0) return;
     Table table({"copies until they are waited for", "yours", "the solution's"});
     const auto add = [&](const char* what, auto of) { table.add({what, of(yours), of(theirs)}); };
@@ -82,23 +83,23 @@ void print_overlap(const Chapter& chapter, const TimelineOptions& options) {
 
 #else
 
-void print_overlap(const Chapter&, const TimelineOptions&) {}  // on a GPU nobody notes when a copy arrives
+void print_overlap(const Chapter&, const Problem&, const TimelineOptions&) {}  // on a GPU nobody notes when a copy arrives
 
 constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
 
-Timeline record(const Chapter& chapter, const Stage& stage, const TimelineOptions& options) {
+Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked, const TimelineOptions& options) {
     if (chapter.number() < first_noted)
         throw std::invalid_argument(fmt::format(
             "{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on", chapter.name, first_noted));
-    if (const std::string why = why_not_on_this_gpu(stage.supports); !why.empty()) throw std::runtime_error(why);
+    if (const std::string why = why_not_on_this_gpu(stage); !why.empty()) throw std::runtime_error(why);
     const std::string program = "timeline-" + chapter.number();
     if (!build_target(program, chapter.solution())) throw std::runtime_error(program + " was not built");
-    const AttentionShape& s = options.shape;
+    std::string sizes;
+    for (const auto& [name, value] : asked.sizes) sizes += fmt::format(" {}={}", name, value);
     const fs::path file = fs::temp_directory_path() / fmt::format("ladder-moments-{}.json", getpid());
-    const std::string command =
-        fmt::format("{} --d {} --n {} --n-k {} --batch {} --heads {} --kv-heads {}{} --block {} --seed {} > {}",
-                    quoted((build_folder() / "bin" / program).string()), s.head_dim, s.n_q, s.n_k, s.batch, s.heads,
-                    s.kv_heads, s.causal ? " --causal" : "", options.block, options.seed, quoted(file.string()));
+    const std::string command = fmt::format("{}{} --block {} --seed {} > {}",
+                                            quoted((build_folder() / "bin" / program).string()), sizes, options.block,
+                                            options.seed, quoted(file.string()));
     const int status = run_command(command);
     const std::string text = read_file(file.string());
     fs::remove(file);
@@ -129,14 +130,12 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
     for (const std::string& file : {options.trace, options.svg})
         if (!file.empty()) check_can_be_written(file);
     const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
-    TimelineOptions in_dtype = options;
-    in_dtype.shape.dtype = stage.supports.dtypes.front();
-    const AttentionShape& shape = in_dtype.shape;
-    if (const std::string why = why_unsupported(stage.supports, shape); !why.empty()) throw std::invalid_argument(why);
+    const Problem asked = stage.operation().problem(options.sizes, stage.dtypes().front());
+    if (const std::string why = stage.why_unsupported(asked); !why.empty()) throw std::invalid_argument(why);
 
     Timeline timeline;
     try {
-        timeline = record(chapter, stage, in_dtype);
+        timeline = record(chapter, stage, asked, options);
     } catch (const CudaError& error) {
         if (!options.mine) throw;
         return tell_failure(chapter, error.what());
@@ -148,17 +147,18 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
     about.erase("rows");
     about.update({{"rung", stage.name()},
                   {"origin", options.mine ? "chapter" : "solution"},
-                  {"dtype", to_string(shape.dtype)},
-                  {"shape", to_json(shape)},
+                  {"dtype", to_string(asked.dtype)},
+                  {"operation", stage.operation().name()},
+                  {"shape", to_json(asked)},
                   {"block", options.block},
                   {"seed", options.seed},
                   {"backend", timeline.is_time ? "gpu" : "cpu"}});
     timeline.about.update(about);
 
-    fmt::print("{}{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), options.mine ? " (yours)" : "", to_string(shape),
+    fmt::print("{}{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), options.mine ? " (yours)" : "", to_string(asked),
                options.block, about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(),
                summary(timeline));
-    if (options.mine) print_overlap(chapter, in_dtype);
+    if (options.mine) print_overlap(chapter, asked, options);
     if (options.trace.empty() && options.svg.empty()) {
         fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
         return 0;

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "chapters.h"
-#include "problem.h"
+#include "harness/operation.h"
 
 namespace flashladder {
 
 struct TimelineOptions {
-    AttentionShape shape;
+    GivenSizes sizes;
     int block = 0;      // x fastest
     std::string trace;  // a JSON file that Chrome and Perfetto open
     std::string svg;

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "programs.h"
 
 namespace flashladder {

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "harness/inputs.h"
 #include "harness/timing.h"
 #include "launch.h"
 #include "results.h"
@@ -29,18 +28,17 @@ struct Limit {
 
 /// Each stage from rung 09 on with one block, with two, and so on, as many as have room; checked on a small problem.
 std::vector<Entrant> entrants(InputSets& sets, DeviceBuffer& scratch) {
-    const AttentionShape& shape = sets.shape();
-    AttentionShape small = shape;
-    small.batch = 1, small.heads = small.kv_heads = 2, small.n_q = small.n_k = 300;
-    const Inputs inputs = make_inputs(small, Values::normal, 1);
+    const Problem& problem = sets.problem();
+    const Data inputs = problem.operation->inputs(
+        Operation::with(problem, {{"batch", 1}, {"heads", 2}, {"kv_heads", 2}, {"n_q", 300}, {"n_k", 300}}), 1);
     std::vector<Entrant> all;
     const auto add = [&](const Stage& stage) {
-        if (stage.supports.stage < "09" || !why_unsupported(stage.supports, shape).empty()) return;
+        if (&stage.operation() != problem.operation || stage.name() < "09" || !stage.why_unsupported(problem).empty()) return;
         for (int limit = 1, blocks = 0; limit == blocks + 1; ++limit) {
             const Limit limited(limit);
-            const Comparison result = check(stage, inputs);
-            if (!result.passed) throw std::runtime_error(stage.name() + ": " + result.describe(small));
-            blocks = first_launch(stage, sets, scratch, 0).resources.blocks_per_sm;
+            const Judgement result = check(stage, inputs);
+            if (!result.passed) throw std::runtime_error(stage.name() + ": " + result.description);
+            blocks = first_launch(stage, sets, scratch, problem.operation->part_of(problem)).resources.blocks_per_sm;
             if (blocks == limit) all.push_back({&stage, limit, blocks, last_launch.threads});
         }
     };
@@ -49,25 +47,23 @@ std::vector<Entrant> entrants(InputSets& sets, DeviceBuffer& scratch) {
     return all;
 }
 
-nlohmann::json measure(const AttentionShape& shape) {
-    AttentionShape one_batch = shape;
-    one_batch.batch = 1;
-    InputSets sets(make_inputs(one_batch, Values::normal, 1), shape);
+nlohmann::json measure(const Problem& problem) {
+    InputSets sets(problem.operation->inputs(problem.operation->part_of(problem), 1), problem);
     DeviceBuffer scratch(1 << 20);
     const auto all = entrants(sets, scratch);
     std::vector<Launch> launches;
     for (const Entrant& e : all)
         launches.push_back([&e, &sets, &scratch](std::size_t i, cudaStream_t stream) {
             const Limit limited(e.most_blocks);
-            e.stage->launch(sets.args(i, scratch.data(), stream));
+            e.stage->launch(sets.data(i, scratch.data(), stream));
         });
     const auto samples = take_turns(launches, sets.count());
     nlohmann::json rows = nlohmann::json::array();
     for (std::size_t i = 0; i < all.size(); ++i) {
         const double ms = timing_of(samples[i].ms).ms;
-        rows.push_back({{"stage", all[i].stage->name()}, {"shape", to_json(shape)}, {"blocks", all[i].blocks},
+        rows.push_back({{"stage", all[i].stage->name()}, {"shape", to_json(problem)}, {"blocks", all[i].blocks},
                         {"warps", all[i].blocks * all[i].threads / 32}, {"ms", ms},
-                        {"tflops", shape.flops() / ms / 1e9}});
+                        {"tflops", problem.operation->flops(problem) / ms / 1e9}});
     }
     return rows;
 }
@@ -82,9 +78,9 @@ int main(int argc, char** argv) {
     try {
         nlohmann::json results = new_results();
         for (const int d : {64, 128}) {
-            AttentionShape shape{.batch = 4, .heads = 2048 / d, .kv_heads = 2048 / d, .n_q = 4096, .n_k = 4096,
-                                 .head_dim = d, .dtype = DType::bf16};
-            for (auto& row : measure(shape)) results["rows"].push_back(row);
+            const Problem problem = find_operation("attention").problem(
+                {{"batch", 4}, {"heads", 2048 / d}, {"n_q", 4096}, {"head_dim", d}}, DType::bf16);
+            for (auto& row : measure(problem)) results["rows"].push_back(row);
         }
         note_gpu_state(results);
         fmt::print("{}\n", results.dump(1));

@@ -16,7 +16,7 @@
 #include "device_functions.h"
 #include "emulator/emulator.h"
 #include "emulator/ptx_functions.h"
-#include "harness/inputs.h"
+#include "operations/attention/inputs.h"
 #include "harness/run.h"
 #include "harness/stage.h"
 #include "kernels.h"

@@ -1,14 +1,14 @@
 // Prints when the warps of a block of a rung do what, as JSON: for `ladder timeline` and tools/pictures/plots.py.
 //
-//   timeline-10 --d 128 --n 4096 > docs/results/timeline-10.json
+//   timeline-10 batch=4 heads=16 n_q=4096 head_dim=128 > docs/results/timeline-10.json
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "harness/inputs.h"
 #include "harness/run.h"
+#include "harness/whole_number.h"
 #include "launch.h"
 #include "record.h"
 #include "results.h"
@@ -17,12 +17,12 @@ namespace flashladder {
 namespace {
 
 /// How many blocks the stage launches. The launch is captured, not done.
-unsigned blocks_of(const Stage& stage, ForwardArgs args) {
-    check_cuda(cudaStreamCreate(&args.stream), "making a stream");
-    check_cuda(cudaStreamBeginCapture(args.stream, cudaStreamCaptureModeRelaxed), "capturing a launch");
-    stage.launch(args);
+unsigned blocks_of(const Stage& stage, DeviceData data) {
+    check_cuda(cudaStreamCreate(&data.stream), "making a stream");
+    check_cuda(cudaStreamBeginCapture(data.stream, cudaStreamCaptureModeRelaxed), "capturing a launch");
+    stage.launch(data);
     cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(args.stream, &graph), "capturing a launch");
+    check_cuda(cudaStreamEndCapture(data.stream, &graph), "capturing a launch");
     std::size_t n = 0;
     check_cuda(cudaGraphGetNodes(graph, nullptr, &n), "counting what was launched");
     std::vector<cudaGraphNode_t> nodes(n);
@@ -37,7 +37,7 @@ unsigned blocks_of(const Stage& stage, ForwardArgs args) {
         blocks = std::max(blocks, kernel.gridDim.x * kernel.gridDim.y * kernel.gridDim.z);
     }
     cudaGraphDestroy(graph);
-    cudaStreamDestroy(args.stream);
+    cudaStreamDestroy(data.stream);
     return blocks;
 }
 
@@ -46,38 +46,36 @@ unsigned blocks_of(const Stage& stage, ForwardArgs args) {
 
 int main(int argc, char** argv) {
     using namespace flashladder;
-    AttentionShape shape{.batch = 4, .heads = 16, .n_q = 4096, .n_k = 4096, .head_dim = 128, .dtype = DType::bf16};
-    int n_k = 0, kv_heads = 0;
+    std::vector<std::string> said;
     unsigned block = 0;
     std::uint64_t seed = 1;
     CLI::App app("Prints when the warps of a block of a rung do what, as JSON.");
-    app.add_option("--d", shape.head_dim, "head dimension");
-    app.add_option("--n", shape.n_q, "queries, and keys");
-    app.add_option("--n-k", n_k, "keys, if it is another number");
-    app.add_option("--batch", shape.batch, "batch");
-    app.add_option("--heads", shape.heads, "heads");
-    app.add_option("--kv-heads", kv_heads, "fewer than heads: grouped queries");
-    app.add_flag("--causal", shape.causal);
+    app.add_option("sizes", said, "of the problem: n_q=4096");
     app.add_option("--block", block, "of the grid, x fastest");
     app.add_option("--seed", seed, "of the inputs");
     CLI11_PARSE(app, argc, argv);
     try {
-        shape.n_k = n_k > 0 ? n_k : shape.n_q;
-        shape.kv_heads = kv_heads > 0 ? kv_heads : shape.heads;
+        GivenSizes sizes;
+        for (const std::string& size : said) {
+            const std::size_t equals = std::min(size.find('='), size.size() - 1);
+            sizes[size.substr(0, equals)] = static_cast<std::int64_t>(whole_number(size, size.substr(equals + 1)));
+        }
         const Stage& stage = stages().front();
-        const DeviceProblem problem(stage, make_inputs(shape, Values::normal, seed), false);
+        const Problem asked = stage.operation().problem(sizes, stage.dtypes().front());
+        if (const std::string why = stage.why_unsupported(asked); !why.empty()) throw std::invalid_argument(why);
+        const DeviceProblem problem(stage, asked.operation->inputs(asked, seed));
         for (int warm_up = 0; warm_up < 3; ++warm_up) {
             forget_timeline(block);
-            stage.launch(problem.args());
+            stage.launch(problem.data());
         }
         nlohmann::json json = new_results();
         note_gpu_state(json);
         json.erase("rows");
         json["stage"] = stage.name();
-        json["shape"] = to_json(shape);
+        json["shape"] = to_json(asked);
         json["block"] = block;
         const NotedTimeline noted = noted_timeline();
-        json["blocks"] = blocks_of(stage, problem.args());
+        json["blocks"] = blocks_of(stage, problem.data());
         json["nanoseconds_per_clock"] = noted.nanoseconds_per_clock;
         json["events"] = nlohmann::json::array();  // warp, clock, what, line, file: a number
         std::vector<std::string> files;

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "harness/run.h"
 #include "launch.h"
 #include "record.h"
