@@ -1,0 +1,177 @@
+// Counted work, beside what closed forms say of it, and what it costs.
+#include "families.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cost_model.h"
+#include "harness/inputs.h"
+#include "harness/stage.h"
+#include "shared.h"
+#include "table.h"
+
+namespace flashladder::tables {
+
+std::string counted_ladder_table(const nlohmann::json& r, const Arguments&) {
+    Table table({"rung", "dtype", "d", "requested", "distinct", "moved", "coalesced", "shared wavefronts",
+                 "of them conflicts", "exp a score", "divisions a score"});
+    for (const auto& row : r.at("rows")) {
+        if (!counted(row)) continue;
+        const auto& counts = row.at("counts");
+        const Totals t(counts.at("total"));
+        constexpr double scores = 1024.0 * 1024.0;
+        table.add({row.at("stage"), row.at("dtype"), row.at("shape").at("head_dim").dump(), readable_bytes(t.requested),
+                   readable_bytes(counts.at("distinct_bytes")), readable_bytes(t.moved), percent(t.used, t.moved),
+                   fmt::format("{:.2f} M", t.wavefronts / 1e6), percent(t.conflicts, t.wavefronts),
+                   fmt::format("{:.2f}", t.exponentials / scores), fmt::format("{:.2f}", t.divisions / scores)});
+    }
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem));
+}
+
+/// A lesson's table: what its arithmetic says beside what was counted.
+std::string rung_counts_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"", "d = 64: closed form", "counted", "d = 128: closed form", "counted"});
+    std::vector<nlohmann::json> rows;
+    for (const auto& row : r.at("rows"))
+        if (counted(row) && is_rung(row, arguments.at("rung"))) rows.push_back(row);
+    if (rows.empty()) return no_rows(counts_file, arguments);
+    const auto add = [&](const char* name, const char* closed_form, auto count) {
+        std::vector<std::string> cells = {name};
+        for (const auto& row : rows) {
+            cells.push_back(*closed_form
+                                ? fmt::format("{:.0f}", row.at("closed_form").at(closed_form).template get<double>())
+                                : "");
+            cells.push_back(count(row.at("counts"), Totals(row.at("counts").at("total"))));
+        }
+        table.add(cells);
+    };
+    const auto whole = [](double x) { return fmt::format("{:.0f}", x); };
+    add("requested bytes", "requested_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("requested_bytes")); });
+    add("distinct bytes", "distinct_bytes",
+        [&](const auto& c, const Totals&) { return whole(c.at("distinct_bytes")); });
+    add("exponentials", "exponentials", [&](const auto&, const Totals& t) { return whole(t.exponentials); });
+    add("divisions", "divisions", [&](const auto&, const Totals& t) { return whole(t.divisions); });
+    add("bytes in the sectors moved", "", [&](const auto&, const Totals& t) { return whole(t.moved); });
+    add("of them used", "", [&](const auto&, const Totals& t) { return percent(t.used, t.moved); });
+    add("shared-memory wavefronts", "", [&](const auto&, const Totals& t) { return whole(t.wavefronts); });
+    add("of them conflicts", "", [&](const auto&, const Totals& t) { return percent(t.conflicts, t.wavefronts); });
+    add("barriers", "", [&](const auto&, const Totals& t) { return whole(t.barriers); });
+    if (Totals(rows.front().at("counts").at("total")).matrix_instructions > 0)
+        add("matrix instructions", "", [&](const auto&, const Totals& t) { return whole(t.matrix_instructions); });
+    const std::string dtype = rows.front().at("dtype");
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, counted_problem + ", " + dtype));
+}
+
+/// Traffic by tensor, for as much shared memory as each row says.
+std::string shared_memory_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"M, shared memory of a block", "K and V", "Q", "O", "l and m", "requested in all", "closed form"});
+    std::map<int, std::vector<std::string>> by_memory;
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung")) || row.at("shape").at("n_q") != 1024 ||
+            row.at("shape").at("head_dim") != 64)
+            continue;
+        const auto& tensors = row.at("counts").at("tensors");
+        const auto of = [&](const char* name) {
+            const auto& tensor = tensors.at(name);
+            return tensor.at("read").at("requested_bytes").template get<double>() +
+                   tensor.at("written").at("requested_bytes").template get<double>();
+        };
+        const int kilobytes = row.at("shared_bytes").get<int>() / 1024;
+        by_memory[kilobytes] = {fmt::format("{} KB", kilobytes),
+                                fmt::format("{:.0f}", of("K") + of("V")),
+                                fmt::format("{:.0f}", of("Q")),
+                                fmt::format("{:.0f}", of("O")),
+                                fmt::format("{:.0f}", of("scratch")),
+                                row.at("counts").at("requested_bytes").dump(),
+                                fmt::format("{:.0f}", row.at("closed_form").at("requested_bytes").get<double>())};
+    }
+    for (const auto& [kilobytes, cells] : by_memory) table.add(cells);
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "Bytes. One head, N = 1024, d = 64"));
+}
+
+/// Causal against not: how often K and V are requested.
+std::string causal_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"", "K and V requested", "Q", "O", "exponentials"});
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (!is_rung(row, arguments.at("rung")) || s.at("n_q") != 1024 || s.at("head_dim") != 64) continue;
+        const auto& tensors = row.at("counts").at("tensors");
+        const double kv = tensors.at("K").at("read").at("requested_bytes").get<double>() +
+                          tensors.at("V").at("read").at("requested_bytes").get<double>();
+        table.add({s.at("causal") ? "causal" : "not causal", readable_bytes(kv),
+                   readable_bytes(tensors.at("Q").at("read").at("requested_bytes")),
+                   readable_bytes(tensors.at("O").at("written").at("requested_bytes")),
+                   row.at("counts").at("total").at("exponentials").dump()});
+    }
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "One head, N = 1024, d = 64"));
+}
+
+/// Device memory beyond inputs and output, by N.
+std::string memory_table(const nlohmann::json& r, const Arguments&) {
+    std::map<std::string, std::map<int, double>> by_stage;
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (s.at("head_dim") != 64 || s.at("heads") != 1 || s.at("causal") || row.at("shared_bytes") != 227 * 1024)
+            continue;
+        by_stage[row.at("stage")][s.at("n_q")] = row.at("counts").at("peak_scratch_bytes");
+    }
+    std::vector<std::string> header = {"N"};
+    for (const auto& [stage, peaks] : by_stage) header.push_back(stage);
+    Table table(header);
+    for (const auto& [n, ignored] : by_stage.begin()->second) {
+        std::vector<std::string> cells = {fmt::format("{}", n)};
+        for (const auto& [stage, peaks] : by_stage) cells.push_back(fmt::format("{:.0f}", peaks.at(n)));
+        table.add(cells);
+    }
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "Bytes at most, beyond inputs and output. One head, d = 64"));
+}
+
+/// What the counted work of N = 1024 costs on the card that the timings are of, beside the times of as many heads.
+std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments) {
+    const int d = std::stoi(arguments.at("d"));
+    const nlohmann::json timings = results(timings_file, arguments);
+    const Card& card = find_card(arguments.at("card"));
+    Table table({"rung", "HBM", "L2", "L1", "shared memory", "tensor cores", "FMA", "ALU", "XU", "set-up and sync",
+                 "bound by", "model", "measured", "model / measured"});
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        if (s.at("n_q") != 1024 || s.at("head_dim") != d || s.at("causal") != false ||
+            row.at("shared_bytes") != r.at("rows").at(0).at("shared_bytes"))
+            continue;
+        AttentionShape shape;
+        shape.n_q = s.at("n_q"), shape.n_k = s.at("n_k"), shape.head_dim = d;
+        shape.dtype = parse_dtype(row.at("dtype"));
+        const int heads = 16384 / 1024 * 2048 / d;  // of the timed grid
+        const ModelledCosts costs = model_costs(card, shape, row.at("counts"), heads);
+        const auto milliseconds = [&](double clocks) { return clocks / card.clock_ghz / 1e6; };
+        std::vector<std::string> cells = {row.at("stage")};
+        for (const Cost& cost : costs.units) cells.push_back(fmt::format("{:.3f}", milliseconds(cost.clocks)));
+        cells.push_back(fmt::format("{:.3f}", milliseconds(costs.setup + costs.sync)));
+        cells.push_back(costs.bound().unit);
+        const double model = milliseconds(costs.clocks());
+        cells.push_back(fmt::format("{:.3f}", model));
+        std::string measured, part;
+        for (const auto& timed_row : timings.is_null() ? nlohmann::json::array() : timings.at("rows"))
+            if (timed(timed_row, "grid") && timed_row.at("stage") == row.at("stage") &&
+                timed_row.at("shape").at("n_q") == 1024 && timed_row.at("shape").at("head_dim") == d &&
+                timed_row.at("shape").at("causal") == false) {
+                const double ms = timed_row.at("ms");
+                measured = fmt::format("{:.3f}", ms), part = fmt::format("{:.2f}", model / ms);
+            }
+        cells.push_back(measured), cells.push_back(part);
+        table.add(cells);
+    }
+    const std::string card_of_times =
+        timings.is_null() ? "" : fmt::format("; times: {}, commit {}", timings.at("gpu").get<std::string>(),
+                                             timings.at("commit").get<std::string>());
+    return fmt::format("{}\nMilliseconds; N = 1024, d = {}, {}, not causal. Model: {}; {}", table.markdown(), d,
+                       on_the_grid, card.name, counts_caption(r, fmt::format("one head was counted{}", card_of_times)));
+}
+
+}  // namespace flashladder::tables

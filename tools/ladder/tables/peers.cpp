@@ -1,0 +1,156 @@
+// The rungs beside the kernels of others: what tools/measure/compare_torch.py has measured.
+#include "families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shared.h"
+#include "table.h"
+
+namespace flashladder::tables {
+namespace {
+
+std::string heads_words(const nlohmann::json& shape) {
+    const int heads = shape.at("heads"), kv_heads = shape.at("kv_heads");
+    return heads == kv_heads ? fmt::format("{}", heads) : fmt::format("{}, of K and V {}", heads, kv_heads);
+}
+
+/// The row of the same stage and problem but for the length, which here is a multiple of 64; null if there is none.
+nlohmann::json neighbour_of(const nlohmann::json& rows, const nlohmann::json& row) {
+    const auto without_length = [](const nlohmann::json& of) {
+        nlohmann::json shape = of.at("shape");
+        shape["n_q"] = shape["n_k"] = 0;
+        return std::pair(of.at("stage"), shape);
+    };
+    if (row.at("shape").at("n_q").get<int>() % 64 == 0) return {};
+    for (const auto& other : rows)
+        if (other.at("shape").at("n_q").get<int>() % 64 == 0 && without_length(other) == without_length(row))
+            return other;
+    return {};
+}
+
+}  // namespace
+
+/// What `compare_torch.py --more` has found: other problems, and the speed over a longer time.
+std::string more_table(const nlohmann::json& file, const Arguments&) {
+    if (!file.contains("more")) return fmt::format("({} has no rows of --more yet.)\n", compare_file);
+    const nlohmann::json& r = file.at("more");
+    Pivot problems{{"d", "causal", "N", "B", "heads"}};
+    for (const auto& row : r.at("rows")) {
+        std::vector<std::string> problem = d_mask_and_N(row.at("shape"));
+        problem.push_back(row.at("shape").at("batch").dump());
+        problem.push_back(heads_words(row.at("shape")));
+        std::string cell = "wrong";
+        if (row.contains("tflops")) {
+            cell = fmt::format("{:.0f}", row.at("tflops").get<double>());
+            const nlohmann::json neighbour = neighbour_of(r.at("rows"), row);
+            if (neighbour.contains("tflops"))
+                cell += fmt::format(" ({:.2f})", row.at("tflops").get<double>() / neighbour.at("tflops").get<double>());
+        }
+        problems.add(problem, column_of(row.at("stage")), cell);
+    }
+    Table sustained({"d", "N", "", "TFLOP/s", "after a rest", "SM clock", "power"});
+    for (const auto& row : r.value("sustained", nlohmann::json::array())) {
+        const auto measured = [&](const char* key, const char* unit) {
+            return row.at(key).is_null() ? "unknown" : fmt::format("{:.0f} {}", row.at(key).get<double>(), unit);
+        };
+        sustained.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
+                       column_of(row.at("stage")), fmt::format("{:.0f}", row.at("tflops").get<double>()),
+                       fmt::format("{:.0f}", row.at("short_tflops").get<double>()), measured("sm_mhz", "MHz"),
+                       measured("power_w", "W")});
+    }
+    return fmt::format(
+        "{}\nTFLOP/s, bf16. In brackets: against the length beside it that is a multiple of 64.\n\n{}\nTFLOP/s of "
+        "launches without a pause for 0.4 s, and of a few after a rest; clock and power in the second half. The clock "
+        "at the end of this line is that of the few. {}",
+        problems.markdown(), sustained.markdown(), caption_under_load(r));
+}
+
+/// A grid of problems of several sizes: the stages and peers, and the highest stage against the fastest peer.
+std::string peers_table(const nlohmann::json& r, const Arguments&) {
+    struct Fastest {
+        double stage = 0, peer = 0;
+    };
+    std::vector<std::pair<std::vector<std::string>, Fastest>> ratios;
+    Pivot problems{{"d", "causal", "B", "heads", "N"}};
+    for (const auto& row : r.at("rows")) {
+        const auto& s = row.at("shape");
+        const std::vector<std::string> problem = {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no",
+                                                  s.at("batch").dump(), heads_words(s), s.at("n_q").dump()};
+        const std::string stage = row.at("stage");
+        const double tflops = row.value("tflops", 0.0);
+        problems.add(problem, column_of(stage), tflops > 0 ? fmt::format("{:.0f}", tflops) : "wrong");
+        if (ratios.empty() || ratios.back().first != problem) ratios.push_back({problem, {}});
+        Fastest& fastest = ratios.back().second;
+        if (stage.starts_with("peer:"))
+            fastest.peer = std::max(fastest.peer, tflops);
+        else
+            fastest.stage = tflops;  // by name: the highest comes last
+    }
+    double logarithms = 0, lowest = INFINITY;
+    for (const auto& [problem, of] : ratios) {
+        const double ratio = of.stage / of.peer;
+        problems.add(problem, "of the fastest peer", fmt::format("{:.2f}", ratio));
+        logarithms += std::log(ratio);
+        lowest = std::min(lowest, ratio);
+    }
+    return fmt::format(
+        "{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; geometric mean {:.3f}, lowest "
+        "{:.2f}. PyTorch {}, cuDNN {}. {}",
+        problems.markdown(), std::exp(logarithms / static_cast<double>(ratios.size())), lowest,
+        r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
+}
+
+/// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
+std::string compare_table(const nlohmann::json& r, const Arguments&) {
+    // By name: the peers come last.
+    std::set<std::string> stages;
+    std::vector<std::pair<nlohmann::json, std::map<std::string, nlohmann::json>>> problems;  // shape; rows by stage
+    for (const auto& row : r.at("rows")) {
+        stages.insert(row.at("stage"));
+        if (problems.empty() || problems.back().first != row.at("shape")) problems.push_back({row.at("shape"), {}});
+        problems.back().second[row.at("stage")] = row;
+    }
+    std::vector<std::string> header = {"d", "causal", "N"};
+    std::string highest;
+    for (const std::string& stage : stages) {
+        header.push_back(column_of(stage));
+        if (!stage.starts_with("peer:")) highest = stage;
+    }
+    for (const char* peer : {"FA2", "cuDNN"}) header.push_back(fmt::format("{} / {}", column_of(highest), peer));
+
+    Table table(header);
+    for (const auto& [shape, rows] : problems) {
+        const auto cell = [&rows](const std::string& stage, const char* key, int digits) -> std::string {
+            const auto row = rows.find(stage);
+            if (row == rows.end()) return "";
+            if (row->second.contains("wrong")) return "wrong";
+            const auto& value = row->second.at(key);
+            return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
+        };
+        std::vector<std::string> cells = {shape.at("head_dim").dump(), shape.at("causal") ? "yes" : "no",
+                                          shape.at("n_q").dump()};
+        for (const std::string& stage : stages) cells.push_back(cell(stage, "tflops", 0));
+        for (const char* ratio : {"ratio_flash", "ratio_cudnn"}) cells.push_back(cell(highest, ratio, 2));
+        table.add(cells);
+    }
+    const auto text = [](const nlohmann::json& of, const char* key) { return of.value(key, "unknown"); };
+    const auto& clocks = r.at("clocks");
+    return fmt::format(
+        "{}\nTFLOP/s, {}, {}. {}, driver {}, CUDA {}, PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
+        "at most {}, power {} of {}; an 8192^3 matrix product in the same run: {:.0f} TFLOP/s.\n",
+        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, text(r, "gpu"), text(r, "driver"),
+        text(r, "cuda"), text(r, "torch"), text(r, "cudnn"), text(r, "commit"), text(r, "date"), text(clocks, "sm"),
+        text(clocks, "sm_max"), text(clocks, "power"), text(clocks, "power_limit"),
+        r.at("matmul_tflops").get<double>());
+}
+
+}  // namespace flashladder::tables

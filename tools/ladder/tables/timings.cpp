@@ -1,0 +1,112 @@
+// How fast the rungs are: what `./ladder run` has measured.
+#include "families.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "harness/inputs.h"
+#include "shared.h"
+#include "table.h"
+
+namespace flashladder::tables {
+namespace {
+
+/// "f32", or "bf16, the rung below f32" where two rungs are compared that have not the same.
+std::string dtypes(const std::string& own, const std::string& below) {
+    return below.empty() || own == below ? own : fmt::format("{}, the rung below {}", own, below);
+}
+
+}  // namespace
+
+/// README's table: each rung at N = 4096, and how much faster it is than the rung below.
+std::string ladder_table(const nlohmann::json& r, const Arguments&) {
+    Table table({"rung", "dtype", "d", "ms", "TFLOP/s", "vs the rung below", "memory beyond inputs and output"});
+    std::set<std::string> all_dtypes;
+    for (const int d : {64, 128}) {
+        double below = 0;
+        for (const auto& row : r.at("rows")) {
+            if (!timed(row, "grid") || row.at("shape").at("n_q") != 4096 || row.at("shape").at("head_dim") != d)
+                continue;
+            const double ms = row.at("ms");
+            all_dtypes.insert(row.at("dtype"));
+            table.add({row.at("stage"), row.at("dtype"), fmt::format("{}", d), fmt::format("{:.2f}", ms),
+                       fmt::format("{:.2f}", row.at("tflops").get<double>()),
+                       below > 0 ? fmt::format("{:.2f}x", below / ms) : "", readable_bytes(row.at("scratch_bytes"))});
+            below = ms;
+        }
+    }
+    const char* compared = all_dtypes.size() > 1 ? "; rungs are compared across dtypes too" : "";
+    return fmt::format("{}\nN = 4096. {}", table.markdown(), caption(r, on_the_grid + ", not causal" + compared));
+}
+
+/// A lesson's table: one rung at every size, beside the rung below.
+std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table(
+        {"d", "N", "ms", "min to max", "TFLOP/s", "vs the rung below", "error", "memory beyond inputs and output"});
+    std::map<std::string, nlohmann::json> below;  // by shape
+    std::string dtype;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "grid")) continue;
+        const double ms = row.at("ms");
+        const std::string shape = row.at("shape").dump();
+        if (row.at("stage").get<std::string>().starts_with(arguments.at("rung"))) {
+            const bool lowest = !below.contains(shape);
+            dtype = dtypes(row.at("dtype"), lowest ? "" : below[shape].at("dtype").get<std::string>());
+            table.add({row.at("shape").at("head_dim").dump(), row.at("shape").at("n_q").dump(),
+                       fmt::format("{:.3f}", ms),
+                       fmt::format("{:.3f} to {:.3f}", row.at("ms_min").get<double>(), row.at("ms_max").get<double>()),
+                       fmt::format("{:.2f}", row.at("tflops").get<double>()),
+                       lowest ? "" : fmt::format("{:.2f}x", below[shape].at("ms").get<double>() / ms),
+                       fmt::format("{:.1e}", row.at("error").get<double>()), readable_bytes(row.at("scratch_bytes"))});
+        }
+        below[shape] = row;
+    }
+    if (dtype.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("{}, {}, not causal", on_the_grid, dtype)));
+}
+
+/// How a rung and the one below it use a card that has few heads to work on.
+std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
+    const std::string rung = arguments.at("rung"), below = fmt::format("{:02}", std::stoi(rung) - 1);
+    Table table({"d", "heads", "rung " + below + ", ms", "TFLOP/s", "rung " + rung + ", ms", "TFLOP/s", "faster"});
+    nlohmann::json slow;
+    std::string dtype;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "heads")) continue;
+        if (is_rung(row, below)) slow = row;
+        if (!is_rung(row, rung)) continue;
+        const auto& shape = row.at("shape");
+        dtype = dtypes(row.at("dtype"), slow.at("dtype"));
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), milliseconds(slow), tflops(slow),
+                   milliseconds(row), tflops(row),
+                   fmt::format("{:.2f}x", slow.at("ms").get<double>() / row.at("ms").get<double>())});
+    }
+    if (dtype.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("B = 1, N = 4096, {}, not causal", dtype)));
+}
+
+/// Causal and grouped queries against the plain problem.
+std::string features_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "heads", "K and V heads", "causal", "ms", "TFLOP/s", "time against the plain one"});
+    double plain = 0;
+    std::string dtype;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "features") || !is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const double ms = row.at("ms");
+        dtype = row.at("dtype");
+        if (!shape.at("causal") && shape.at("heads") == shape.at("kv_heads")) plain = ms;
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("kv_heads").dump(),
+                   shape.at("causal") ? "yes" : "no", milliseconds(row), tflops(row),
+                   fmt::format("{:.2f}x", ms / plain)});
+    }
+    if (dtype.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, fmt::format("B = 4, N = 4096, {}; causal counts half the operations", dtype)));
+}
+
+}  // namespace flashladder::tables
