@@ -3,7 +3,7 @@
 #   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
 #                                                  checks. UNFINISHED code may leave variables and functions unused
 #       or QUICK [WITH_VARIANTS]                   the same, as soon as the compiler can: not optimised, and without the
-#                                                  variants made by with_bf16_types_of (harness/launch_forward.h)
+#                                                  variants made by with_bf16_types_of (operations/attention/launch_forward.h)
 #       or CHECK_INDICES                           an index too large for its array is an error, as in what is unfinished
 #       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
 #                                                  as much unused

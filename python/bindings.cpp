@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "harness/flashladder.h"
+#include "interface/flashladder.h"
 
 namespace nb = nanobind;
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/dtype.h"
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
 #include "operations/attention/stage.h"

@@ -4,26 +4,35 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
+#include <memory>
 #include <thread>
 
-#include "operations/attention/inputs.h"
+#include "harness/dtype.h"
 #include "harness/timing.h"
+#include "operations/attention/operation.h"
+#include "operations/attention/stage.h"
 #include "test_seed.h"
 
 namespace flashladder {
 namespace {
 
-Stage stage(const char* name, DType dtype, bool causal = true, std::vector<int> head_dims = {64, 128}) {
-    return {{.stage = name, .head_dims = std::move(head_dims), .dtypes = {dtype}, .causal = causal, .grouped_query = causal},
+using attention::AttentionShape;
+
+attention::Stage stage(const char* name, DType dtype, bool causal = true, std::vector<int> head_dims = {64, 128}) {
+    return {attention::Support{.stage = name, .head_dims = std::move(head_dims), .dtypes = {dtype}, .causal = causal, .grouped_query = causal},
             nullptr,
             nullptr};
 }
 
-const std::vector<Stage> all = {stage("00-a", DType::f32, false), stage("01-b", DType::f32, false),
+const std::vector<attention::Stage> kernels = {stage("00-a", DType::f32, false), stage("01-b", DType::f32, false),
                                 stage("03-c", DType::f32),        stage("04-d", DType::bf16),
                                 stage("05-e", DType::bf16),       stage("06-f", DType::bf16, true, {64, 256})};
+
+const std::vector<StageRef> all(kernels.begin(), kernels.end());
 
 /// "00 01<00 03<01": each with whom it is compared.
 std::string text(const std::vector<Entrant>& entrants) {
@@ -36,10 +45,8 @@ std::string text(const std::vector<Entrant>& entrants) {
     return result;
 }
 
-AttentionShape problem(int n, int head_dim = 64, bool causal = false) {
-    AttentionShape s;
-    s.n_q = s.n_k = n, s.head_dim = head_dim, s.causal = causal;
-    return s;
+Problem problem(int n, int head_dim = 64, bool causal = false) {
+    return attention::operation().problem({{"n_q", n}, {"head_dim", head_dim}, {"causal", causal}});
 }
 
 TEST_CASE("median and quartiles lie between the samples that they are between") {
@@ -73,24 +80,31 @@ TEST_CASE("so many sets of inputs that the cache has seen twice its size") {
 }
 
 TEST_CASE("the sets have the values of one batch in each, and are not the same memory") {
-    AttentionShape one = problem(17, 64), many = one;
-    one.dtype = many.dtype = DType::bf16;
-    many.batch = 3;
-    const Inputs inputs = make_inputs(one, Values::normal, test_seed());
-    const InputSets sets(inputs, many);
-    const ForwardArgs first = sets.args(0, nullptr, nullptr), last = sets.args(std::size_t(sets.count()) - 1, nullptr, nullptr);
-    CHECK(sets.args(std::size_t(sets.count()), nullptr, nullptr).Q == first.Q);
-    CHECK(last.shape == many);
-    const std::size_t bytes = 2 * many.q_elements();
-    for (const auto& [a, b] : {std::pair(first.Q, last.Q), {first.K, last.K}, {first.V, last.V}, {first.O, last.O}})
-        CHECK(static_cast<const char*>(b) == static_cast<const char*>(a) + bytes * std::size_t(sets.count() - 1));
-    for (const auto& [memory, values] : {std::pair(last.Q, &inputs.Q), {last.K, &inputs.K}, {last.V, &inputs.V}})
-        for (int b = 0; b < many.batch; ++b) {
-            DeviceBuffer copy(2 * values->size());
-            cudaMemcpy(copy.data(), static_cast<const char*>(memory) + std::size_t(b) * copy.bytes(), copy.bytes(),
+    const Operation& operation = attention::operation();
+    const Problem many = operation.problem({{"batch", 3}, {"n_q", 17}}, DType::bf16);
+    const Data inputs = operation.inputs(operation.part_of(many), test_seed());
+    CHECK(inputs.problem.at("batch") == 1);
+    InputSets sets(inputs, many);
+    const DeviceData first = sets.data(0, nullptr, nullptr), last = sets.data(std::size_t(sets.count()) - 1, nullptr, nullptr);
+    CHECK(sets.data(std::size_t(sets.count()), nullptr, nullptr).tensors.at("Q") == first.tensors.at("Q"));
+    CHECK(last.problem == many);
+    const std::size_t bytes = operation.tensors(many)[0].bytes();  // all have as many
+    CHECK(first.tensors.size() == 4);
+    for (const auto& [name, memory] : first.tensors)
+        CHECK(static_cast<const char*>(last.tensors.at(name)) ==
+              static_cast<const char*>(memory) + bytes * std::size_t(sets.count() - 1));
+    for (const auto& [name, values] : inputs.tensors)
+        for (std::size_t b = 0; b < 3; ++b) {
+            DeviceBuffer copy(2 * values.size());
+            cudaMemcpy(copy.data(), static_cast<const char*>(last.tensors.at(name)) + b * copy.bytes(), copy.bytes(),
                        cudaMemcpyDeviceToDevice);
-            CHECK(copy.download(values->size(), DType::bf16) == *values);
+            CHECK(copy.download(values.size(), DType::bf16) == values);
         }
+    sets.poison();
+    const Data outputs = sets.outputs(inputs.problem);
+    CHECK(outputs.tensors.size() == 1);
+    CHECK(outputs.tensors.at("O").size() == 17 * 64);
+    CHECK(std::isnan(outputs.tensors.at("O").front()));
 }
 
 TEST_CASE("turns: each in every round, slow ones in fewer, on other inputs each time; short ones in a row") {
@@ -125,28 +139,45 @@ TEST_CASE("turns: each in every round, slow ones in fewer, on other inputs each 
 }
 
 TEST_CASE("the grid: 16384 tokens, a model width of 2048") {
-    const auto grid = bench_problems({});
+    const Operation& operation = attention::operation();
+    const auto grid = operation.benched({});
     CHECK(grid.size() == 8);
-    for (const AttentionShape& s : grid) {
+    for (const Problem& problem : grid) {
+        const AttentionShape s = attention::shape_of(problem);
         CHECK(s.batch * s.n_q == 16384);
         CHECK(s.heads * s.head_dim == 2048);
         CHECK(s.kv_heads == s.heads);
         CHECK(s.n_k == s.n_q);
     }
-    BenchOptions options;
-    options.n = 333, options.head_dim = 128, options.causal = true, options.kv_heads = 4, options.batch = 2;
-    const auto one = bench_problems(options);
+    const auto one = operation.benched({{"n_q", 333}, {"head_dim", 128}, {"causal", 1}, {"kv_heads", 4}, {"batch", 2}});
     REQUIRE(one.size() == 1);
-    AttentionShape wanted = problem(333, 128, true);
+    AttentionShape wanted = attention::shape_of(problem(333, 128, true));
     wanted.batch = 2, wanted.heads = 16, wanted.kv_heads = 4;
-    CHECK(one[0] == wanted);
-    options = {};
-    options.n = 100000;
-    CHECK(bench_problems(options)[0].batch == 1);
-    options.n = 0;
-    CHECK_THROWS_WITH(bench_problems(options), "--n is 0, but must be at least 1");
-    options.n = {}, options.kv_heads = 5;
-    CHECK_THROWS_WITH(bench_problems(options), "heads 32 is not a multiple of kv-heads 5");
+    CHECK(attention::shape_of(one[0]) == wanted);
+    CHECK(operation.benched({{"n_q", 100000}})[0].at("batch") == 1);
+    CHECK_THROWS_WITH(operation.benched({{"n_q", 0}}), "--n is 0, but must be at least 1");
+    CHECK_THROWS_WITH(operation.benched({{"kv_heads", 5}}), "heads 32 is not a multiple of kv-heads 5");
+}
+
+/// As if somebody had typed it.
+GivenOptions given(std::vector<std::string> arguments) {
+    static std::vector<std::unique_ptr<GivenOptions>> kept;  // the parser writes to it
+    GivenOptions& options = *kept.emplace_back(std::make_unique<GivenOptions>());
+    CLI::App app;
+    options.add_to(&app);
+    std::ranges::reverse(arguments);  // as CLI11 wants them
+    app.parse(arguments);
+    return options;
+}
+
+TEST_CASE("sizes on the command line are those of the operation at hand") {
+    CHECK(given({}).empty());
+    CHECK(given({"--n", "7", "--causal"}).of(attention::operation()) == GivenSizes{{"n_q", 7}, {"causal", 1}});
+    const Operation& gemm = find_operation("gemm");
+    CHECK(given({"--n", "7", "--m", "9"}).of(gemm) == GivenSizes{{"N", 7}, {"M", 9}});
+    CHECK(!given({"--m", "9"}).fit(attention::operation()));
+    CHECK_THROWS_WITH(given({"--d", "64"}).of(gemm), "--d is no size of gemm (it has --m, --n, --k)");
+    CHECK_THROWS_WITH(gemm.problem({{"n_q", 1}}), "gemm has no size n_q (it has M, N, K)");
 }
 
 TEST_CASE("who takes part, and with whom each is compared") {
@@ -155,11 +186,11 @@ TEST_CASE("who takes part, and with whom each is compared") {
     CHECK(text(entrants(all, problem(1024, 64, true), options)) == "03 04<03 05<04 06<05");
     CHECK(text(entrants(all, problem(4096), options)) == "04 05<04 06<05");
     CHECK(text(entrants(all, problem(1024, 256), options)) == "06");
-    options.n = 4096;
+    options.given = given({"--n", "4096"});
     CHECK(text(entrants(all, problem(4096), options)) == "04 05<04 06<05");
     options.rungs = {"04-d"};
     CHECK(text(entrants(all, problem(4096), options)) == "03 04<03");  // asked for at this N
-    options.n = {};
+    options.given = {};
     CHECK(text(entrants(all, problem(4096), options)) == "04");
     options.rungs = {"06-f", "04-d"};
     CHECK(text(entrants(all, problem(1024), options)) == "03 04<03 06<04");
@@ -169,42 +200,44 @@ TEST_CASE("who takes part, and with whom each is compared") {
     options.rungs = {}, options.dtype = "bf16";
     const auto in_bf16 = entrants(all, problem(1024), options);
     CHECK(text(in_bf16) == "04 05<04 06<05");
-    CHECK(in_bf16[0].shape.dtype == DType::bf16);
+    CHECK(in_bf16[0].problem.dtype == DType::bf16);
 }
 
 TEST_CASE("nobody, or not all who were named, can do it: one line says why") {
     BenchOptions options;
     CHECK(why_no_bench(all, {problem(1024)}, options) == "");
     CHECK(why_no_bench(all, {problem(1024, 80)}, options) ==
-          "head_dim 80 is supported by no rung (only 64, 128, 256)");
+          "06-f: head_dim 80 is not supported (only 64, 256)");
     options.rungs = {"06-f", "01-b"};
     CHECK(why_no_bench(all, {problem(1024), problem(1024, 64, true)}, options) == "");  // one of them is enough
     CHECK(why_no_bench(all, {problem(1024, 64, true)}, options).starts_with("01-b: causal is not supported"));
     options.rungs = {}, options.dtype = "f16";
     CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported (only bf16)");
-    options.dtype = "f32", options.n = 4096;
+    options.dtype = "f32", options.given = given({"--n", "4096"});
     CHECK(why_no_bench(all, {problem(4096)}, options) ==
-          "rungs without tensor cores take part above N = 1024 only if they are named: ./ladder bench 03 --n 4096");
+          "rungs that take so long on B 1 H 1 N 4096 d 64 take part only if they are named, with its sizes: "
+          "./ladder bench 03 --n 4096");
     CHECK(why_no_bench(all, {problem(1024), problem(4096)}, options) == "");
     options.rungs = {"01-b"};
     CHECK(why_no_bench(all, {problem(4096)}, options) == "");
 }
 
 TEST_CASE("a problem is cut down to one of its kind") {
-    AttentionShape s = problem(4096, 128, true);
+    const Operation& operation = attention::operation();
+    AttentionShape s = attention::shape_of(problem(4096, 128, true));
     s.batch = 4, s.heads = 16, s.kv_heads = 4;
-    const AttentionShape small = cut_down(s, 1, 2, 256);
-    s.batch = 1, s.heads = 8, s.kv_heads = 2, s.n_q = s.n_k = 256;
-    CHECK(small == s);
-    CHECK(cut_down(problem(100), 2, 2, 256) == problem(100));
+    const Problem small = operation.cut_down(attention::problem_of(s));
+    s.batch = 2, s.heads = 8, s.kv_heads = 2, s.n_q = s.n_k = 256;
+    CHECK(attention::shape_of(small) == s);
+    CHECK(operation.cut_down(problem(100)) == problem(100));
 }
 
 TEST_CASE("a learner's kernel beside the solution is not taken for it") {
     const std::size_t before = stages().size();
-    const MineRegistration registration(stage("01-b", DType::f32));
+    const RegistrationBy<attention::Stage, add_mine> registration(stage("01-b", DType::f32));
     CHECK(stages().size() == before);
     REQUIRE(mine().size() == 1);
-    CHECK(mine()[0].name() == "01-b");
+    CHECK(mine()[0].get().name() == "01-b");
 }
 
 TEST_CASE("dtypes by name") {

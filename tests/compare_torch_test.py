@@ -308,7 +308,7 @@ class Sustained(unittest.TestCase):
 
 class Interface(unittest.TestCase):
     def test_the_structure_is_that_of_the_header(self):
-        header = (ROOT / "common/harness/flashladder.h").read_text()
+        header = (ROOT / "common/interface/flashladder.h").read_text()
         without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
         body = re.search(r"struct FlashLadderForward \{(.*?)\}", without_comments, re.DOTALL)[1]
         kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float,

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "launch.h"
+#include "harness/dtype.h"
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
 #include "test_seed.h"
@@ -40,7 +41,7 @@ struct Judged {
         for (double x : yardstick.lse) out.lse.push_back(static_cast<float>(x));
     }
     Comparison compare(Judge judge = Judge::both_rules) const {
-        return flashladder::compare(out, in.shape, reference, yardstick, judge);
+        return attention::compare(out, in.shape, reference, yardstick, judge);
     }
 };
 
@@ -356,8 +357,8 @@ TEST_CASE("strides that a stage cannot have are refused; those that mean nothing
 }
 
 TEST_CASE("more batches or heads than a grid has room for are refused, and so is a product of them") {
-    const Support supports = reference_stage(false).supports;
-    const auto why = [&](int batch, int heads) { return why_unsupported(supports, shape_of(batch, heads, 1, 1, 64)); };
+    const Stage stage = reference_stage(false);
+    const auto why = [&](int batch, int heads) { return why_unsupported(stage, shape_of(batch, heads, 1, 1, 64)); };
     CHECK(why(65535, 1) == "");
     CHECK(why(1, 65535) == "");
     CHECK(why(65536, 1) == "98-reference: batch is 65536, but at most 65535 are supported");
@@ -369,9 +370,9 @@ TEST_CASE("a stage for a newer GPU is refused, in words; the emulator can do all
     Stage stage = reference_stage(true);
     const Inputs in = make_inputs(shape_of(1, 1, 8, 8, 64), Values::normal, test_seed());
     stage.supports.compute_capability = 10;
-    CHECK(why_not_on_this_gpu(stage.supports) == "");
+    CHECK(why_not_on_this_gpu(stage) == "");
     stage.supports.compute_capability = 995;
-    const std::string why = why_not_on_this_gpu(stage.supports);
+    const std::string why = why_not_on_this_gpu(stage);
 #ifdef FLASHLADDER_GPU
     CHECK(why.starts_with("98-reference: needs a GPU of compute capability 99.5 or newer; this one has "));
     CHECK(why_unsupported(stage, in.shape) == why);

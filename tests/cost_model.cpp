@@ -20,11 +20,7 @@ json launch(const json& work, double distinct_bytes = 0) {
 }
 json counts(const std::vector<json>& launches) { return {{"launches", launches}}; }
 
-AttentionShape shape_of(DType dtype) {
-    AttentionShape shape;
-    shape.n_q = 10, shape.n_k = 20, shape.head_dim = 8, shape.dtype = dtype;  // 1600 multiplications in each product
-    return shape;
-}
+constexpr double flops = 4.0 * 10 * 20 * 8;  // 1600 multiplications in each product
 double clocks(const ModelledCosts& costs, const std::string& unit) {
     for (const Cost& cost : costs.units)
         if (cost.unit == unit) return cost.clocks;
@@ -32,7 +28,7 @@ double clocks(const ModelledCosts& costs, const std::string& unit) {
     return 0;
 }
 ModelledCosts of_one(const json& work, double distinct_bytes = 0, DType dtype = DType::bf16) {
-    return model_costs(card, shape_of(dtype), counts({launch(work, distinct_bytes)}), 1);
+    return model_costs(card, flops, dtype, counts({launch(work, distinct_bytes)}), 1);
 }
 
 TEST_CASE("each unit's clocks are its work by its rate") {
@@ -57,18 +53,18 @@ TEST_CASE("tensor cores: wgmma has the whole rate, mma two thirds of it; without
     CHECK(clocks(of_one({{"exponentials", 1000}}), "FMA") == doctest::Approx(2 + 3.2));
     // The products are in the launches without exponentials, if there are several launches.
     const json product = launch(json::object()), softmax = launch({{"exponentials", 1000}});
-    const auto three = model_costs(card, shape_of(DType::f32), counts({product, softmax, product}), 1);
+    const auto three = model_costs(card, flops, DType::f32, counts({product, softmax, product}), 1);
     CHECK(clocks(three, "FMA") == doctest::Approx(2 + 3.2));
     CHECK(three.busiest == doctest::Approx(1.6 + 1000 / 160.0 + 1.6));
 }
 
 TEST_CASE("the busiest unit of each launch counts; set-up is once a launch, all else grows with the copies") {
     const json first = launch({{"exponentials", 1600}}, 100), second = launch({{"divisions", 160}}, 9000);
-    const auto one = model_costs(card, shape_of(DType::bf16), counts({first, second}), 1);
+    const auto one = model_costs(card, flops, DType::bf16, counts({first, second}), 1);
     CHECK(one.busiest == 10 + 90);
     CHECK(one.bound().unit == "HBM");
     CHECK(one.setup == 2 * 4000);  // 2 microseconds
-    const auto ten = model_costs(card, shape_of(DType::bf16), counts({first, second}), 10);
+    const auto ten = model_costs(card, flops, DType::bf16, counts({first, second}), 10);
     CHECK(ten.busiest == 10 * one.busiest);
     CHECK(ten.setup == one.setup);
     CHECK(ten.clocks() == ten.busiest + ten.setup);
@@ -78,7 +74,7 @@ TEST_CASE("waiting at a barrier costs where no other block computes") {
     const json work = {{"barriers", 100}};
     json small = launch(work), large = launch(work);
     large["dynamic_shared_bytes"] = 60 << 10;  // no room for another one
-    const auto sync = [](const json& l) { return model_costs(card, shape_of(DType::bf16), counts({l}), 1).sync; };
+    const auto sync = [](const json& l) { return model_costs(card, flops, DType::bf16, counts({l}), 1).sync; };
     CHECK(sync(large) == 100 * 30 / 10);
     CHECK(sync(small) == sync(large) / 2);  // 2048 threads
 }

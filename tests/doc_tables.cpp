@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/configurations.h"
+#include "operations/attention/configurations.h"
 
 namespace flashladder {
 namespace {

@@ -80,9 +80,9 @@ int test_main(std::vector<char*> arguments) {
         return 2;
     }
 
-    const auto needs_newer_gpu = [](const Stage& stage) { return !why_not_on_this_gpu(stage.supports).empty(); };
-    if (!stages().empty() && std::ranges::all_of(stages(), needs_newer_gpu)) {
-        fmt::print("{}\n", why_not_on_this_gpu(stages().front().supports));
+    const auto needs_newer_gpu = [](const Stage& stage) { return !why_not_on_this_gpu(stage).empty(); };
+    if (const std::vector<StageRef> all = stages(); !all.empty() && std::ranges::all_of(all, needs_newer_gpu)) {
+        fmt::print("{}\n", why_not_on_this_gpu(all.front()));
         return skipped;
     }
 

@@ -202,7 +202,7 @@ TEST_CASE("no small mistake in a kernel is green") {
     std::map<std::string, std::string> solutions;
     for (const auto& folder : fs::directory_iterator(fmt::format("{}/solutions", SOURCE))) {
         const std::string name = folder.path().filename();
-        if (!std::isdigit(static_cast<unsigned char>(name.front()))) continue;
+        if (!fs::exists(fmt::format("{}/{}.json", MUTATIONS, name))) continue;  // nothing to learn by filling it in
         if (!rungs.empty() && rungs.find(name.substr(0, 2)) == std::string::npos) continue;
         solutions[name] = read_file(fmt::format("{}/attention.cu", folder.path().string()));
         for (const Mutation& mutation : most_telling(mutations(solutions[name]), of_each_rung))

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/run.h"
+#include "harness/asked.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
@@ -69,15 +69,11 @@ bool says_why(const std::string& message) {
 /// What is wrong with the kernel that the stage ran last: numbers that a race has made say nothing.
 std::string find_cause() {
 #ifndef FLASHLADDER_GPU
-    // Looking for races takes several times as long; 10 s for the slowest rung.
-    constexpr double most_scores = 1'000'000;
     const Asked* asked = last_asked();
-    if (!asked || asked->inputs.Q.empty()) return "";
-    const AttentionShape& shape = asked->inputs.shape;
-    if (double(shape.n_q) * shape.n_k * shape.heads * shape.batch > most_scores) return "";
-    const Asked again = *asked;
+    if (!asked || !asked->again) return "";  // looking for races takes several times as long; 10 s for the slowest rung
+    const std::function<void()> again = asked->again;
     try {
-        return emulator::find_race([&] { run(again.stage, again.inputs, again.wants_lse, again.layout); });
+        return emulator::find_race(again);
     } catch (const std::exception&) {
         return "";  // the stage refuses it
     }
@@ -127,7 +123,7 @@ private:
         CaseResult& result = results.back();
         if (result.asserted || result.threw) return;
         result.message = message;
-        if (const Asked* asked = last_asked()) result.asked = to_string(asked->inputs.shape);
+        if (const Asked* asked = last_asked()) result.asked = asked->problem;
         if (looks_for_causes && !says_why(message)) result.cause = find_cause();
     }
 };

@@ -22,7 +22,7 @@ class Kernels(unittest.TestCase):
                 self.assertEqual({of.head_dim for of in problems}, {known[variant].d}, variant)
 
     def test_the_variants_of_the_matrix_product_are_there(self):
-        source = (ROOT / "solutions/14-lcsf/gemm.cu").read_text()
+        source = (ROOT / "solutions/14b-gemm/gemm.cu").read_text()
         known = set(re.findall(r'^    \{"([^"]*)", launch<Gemm<', source, re.MULTILINE))
         asked = {variant for _, variants in tables.GEMM_TABLES.values() for variant in variants.values()}
         self.assertEqual(asked - known, {tables.CUBLAS})
@@ -50,7 +50,7 @@ class Kernels(unittest.TestCase):
             run = tables.gemm_run(library, "2 slots", tables.Sizes(8, 16, 24), Tensor(4))
             run(Tensor(1), Tensor(2), Tensor(3))
             self.assertEqual(function.seen, (b"2 slots", 8, 16, 24, 1, 2, 3, 4, 7))
-            header = (ROOT / "common/harness/flashladder.h").read_text()
+            header = (ROOT / "common/interface/flashladder.h").read_text()
             parameters = re.search(r"flashladder_gemm\((.*?)\)", header, re.DOTALL)[1].split(",")
             kinds = {"int": tables.ctypes.c_int, "const char*": tables.ctypes.c_char_p}
             self.assertEqual(function.argtypes, [kinds.get(parameter.strip().rpartition(" ")[0], tables.ctypes.c_void_p)

@@ -8,7 +8,7 @@
 //           reads of K_j and V_j serves two mma; with four, O alone would take 256 registers at d = 128.
 // Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
-#include "harness/launch_forward.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "ptx/ldmatrix.h"
 #include "ptx/mma.h"

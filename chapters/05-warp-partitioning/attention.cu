@@ -7,7 +7,7 @@
 // Costs     bank conflicts, as in rung 04: rung 06.
 // Source    FlashAttention-2 (Dao, 2023), section 3.3 and figure 3
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
-#include "harness/launch_forward.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"

@@ -8,7 +8,7 @@
 // Costs     some address arithmetic; padding, the other way, costs shared memory, and TMA (rung 08) cannot do it.
 // Source    CUTLASS and FlashAttention-2 (Dao, 2023) have such layouts; PTX ISA, "Tensor swizzling modes", these ones
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
-#include "harness/launch_forward.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"

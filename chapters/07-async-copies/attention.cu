@@ -7,7 +7,7 @@
 // Costs     shared memory for every stage; a tile too many in flight is a block too few on the multiprocessor.
 // Source    PTX ISA, "cp.async"; FlashAttention-2 (Dao, 2023) fetches V_j under Q_i K_j^T and K_j+1 under the softmax
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
-#include "harness/launch_forward.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "ptx/cp_async.h"
 #include "tile/copy.h"

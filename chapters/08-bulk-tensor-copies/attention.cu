@@ -7,7 +7,7 @@
 // Costs     four maps to make on the host; phases to keep in mind: a barrier serves every round of its slot anew.
 // Source    PTX ISA, "cp.async.bulk.tensor", "mbarrier"; FlashAttention-3 (Shah et al., 2024), section 3.1, loads so
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
-#include "harness/launch_forward.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "ptx/fence.h"
 #include "ptx/mbarrier.h"

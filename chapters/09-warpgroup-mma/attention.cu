@@ -8,8 +8,8 @@
 // Costs     registers that nobody may touch while a product is under way: fence, commit, wait.
 // Source    PTX ISA, "Asynchronous warpgroup level matrix instructions"; FlashAttention-3 (Shah et al., 2024)
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
-#include "harness/forward_maps.h"
-#include "harness/launch_forward.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "ptx/fence.h"
 #include "ptx/wgmma.h"

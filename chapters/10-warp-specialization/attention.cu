@@ -8,8 +8,8 @@
 // Costs     a warpgroup without a use for its registers: it gives them to the consumers (setmaxnreg).
 // Source    FlashAttention-3 (Shah et al., 2024), section 3.1, without its overlap; ThunderKittens (Spector et al.)
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
-#include "harness/forward_maps.h"
-#include "harness/launch_forward.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
 #include "ptx/elect.h"
 #include "ptx/fence.h"

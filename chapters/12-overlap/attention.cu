@@ -10,10 +10,10 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
 
-#include "harness/forward_maps.h"
-#include "harness/launch_forward.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
-#include "harness/task_order.h"
+#include "operations/attention/task_order.h"
 #include "lcsf/ring.h"
 #include "lcsf/tasks.h"
 #include "ptx/elect.h"

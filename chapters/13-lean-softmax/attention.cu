@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <climits>
 
-#include "harness/forward_maps.h"
-#include "harness/launch_forward.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
 #include "harness/stage.h"
-#include "harness/task_order.h"
+#include "operations/attention/task_order.h"
 #include "lcsf/ring.h"
 #include "lcsf/turns.h"
 #include "ptx/elect.h"

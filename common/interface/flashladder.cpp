@@ -1,17 +1,20 @@
-#include "harness/flashladder.h"
+#include "interface/flashladder.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "harness/gemm.h"
-#include "harness/run.h"
+#include "harness/dtype.h"
+#include "harness/device_buffer.h"
 #include "launch.h"
+#include "operations/attention/stage.h"
+#include "operations/gemm/stage.h"
 
 namespace flashladder {
 namespace {
 
 thread_local bool refused = false;
+const std::string gemm_stage = "14b-gemm";
 
 /// Does the work; what it throws becomes text.
 template <class Work>
@@ -37,28 +40,28 @@ std::string text(const char* value, const char* name) {
     return value;
 }
 
-AttentionShape shape_of(const FlashLadderForward& p) {
+attention::AttentionShape shape_of(const FlashLadderForward& p) {
     return {p.batch, p.heads, p.kv_heads, p.n_q, p.n_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
 }
 
 Strides strides_of(const long long (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
 
 /// The stage that solves the problem. Throws std::invalid_argument if it cannot.
-const Stage& stage_of(const FlashLadderForward& p) {
-    const Stage& stage = find_stage(text(p.stage, "stage"));
-    const std::string why = why_unsupported(stage.supports, shape_of(p), p.lse != nullptr);
+const attention::Stage& stage_of(const FlashLadderForward& p) {
+    const attention::Stage& stage = attention::find_stage(text(p.stage, "stage"));
+    const std::string why = why_unsupported(stage, shape_of(p), p.lse != nullptr);
     if (!why.empty()) throw std::invalid_argument(why);
     return stage;
 }
 
 void forward(const FlashLadderForward& p) {
-    find_stage(text(p.stage, "stage"))
-        .launch({shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+    attention::find_stage(text(p.stage, "stage"))
+        .launch(attention::ForwardArgs{shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
                  strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides)});
 }
 
 /// The bytes from a tensor's first element to behind its last one.
-std::size_t extent_bytes(const AttentionShape& s, int heads, int rows, Strides strides) {
+std::size_t extent_bytes(const attention::AttentionShape& s, int heads, int rows, Strides strides) {
     if (strides == Strides{}) strides = contiguous(heads, rows, s.head_dim);
     const auto last = [](std::int64_t stride, int extent) { return std::max<std::int64_t>(stride, 0) * (extent - 1); };
     return (last(strides.batch, s.batch) + last(strides.head, heads) + last(strides.row, rows) + s.head_dim) *
@@ -77,14 +80,17 @@ struct OnDevice : DeviceBuffer {
 
 std::string describe_stages() {
     nlohmann::json all = nlohmann::json::array();
-    for (const Stage& stage : stages()) {
-        const Support& s = stage.supports;
+    for (const Stage& any : stages()) {
+        const auto* stage = dynamic_cast<const attention::Stage*>(&any);
+        if (!stage) continue;
+        const attention::Support& s = stage->supports;
         std::vector<std::string> dtypes;
         for (const DType dtype : s.dtypes) dtypes.push_back(to_string(dtype));
         nlohmann::json forms = nlohmann::json::array();
         for (const Stage& form : variants())
-            if (form.supports.stage == s.stage)
-                forms.push_back({{"variant", form.supports.variant}, {"head_dims", form.supports.head_dims}});
+            if (form.folder() == s.stage)
+                forms.push_back({{"variant", form.variant()},
+                                 {"head_dims", dynamic_cast<const attention::Stage&>(form).supports.head_dims}});
         all.push_back({{"stage", s.stage},
                        {"head_dims", s.head_dims},
                        {"dtypes", dtypes},
@@ -123,8 +129,8 @@ const char* flashladder_forward(const FlashLadderForward* problem) {
 const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
     return error_of([&] {
         FlashLadderForward p = *problem;
-        const AttentionShape s = shape_of(p);
-        const Stage& stage = stage_of(p);
+        const attention::AttentionShape s = shape_of(p);
+        const attention::Stage& stage = stage_of(p);
         const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}};
         for (const auto& [name, pointer] : tensors)
             if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
@@ -153,14 +159,22 @@ const char* flashladder_backend() { return "cpu"; }
 const char* flashladder_gemm(const char* variant, int M, int N, int K, const void* A, const void* B, void* C,
                              void* scratch, void* stream) {
     return error_of([&] {
-        gemm({M, N, K, A, B, C, static_cast<unsigned*>(scratch), static_cast<cudaStream_t>(stream),
-              text(variant, "variant")});
+        const std::string form = text(variant, "variant"), name = gemm_stage + (form.empty() ? "" : "/" + form);
+        const auto all = variants();
+        if (!form.empty() && std::ranges::none_of(all, [&](const Stage& stage) { return stage.name() == name; }))
+            throw std::invalid_argument(gemm_stage + ": there is no variant '" + form + "'");
+        gemm::find_stage(name).launch(gemm::Args{{M, N, K}, A, B, C, scratch, static_cast<cudaStream_t>(stream)});
     });
 }
 
 const char* flashladder_gemm_variants(const char** json) {
     return error_of([&] {
-        static const std::string variants = nlohmann::json(gemm_variants()).dump();
-        *json = variants.c_str();
+        static const std::string names = [] {
+            nlohmann::json all = {""};
+            for (const Stage& form : variants())
+                if (form.folder() == gemm_stage) all.push_back(form.variant());
+            return all.dump();
+        }();
+        *json = names.c_str();
     });
 }

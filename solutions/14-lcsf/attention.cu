@@ -2,9 +2,9 @@
 //
 // Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
 //           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
-//           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
+//           common/lcsf/lcsf.h, for any kernel of this kind: 14b-gemm is another one.
 // Saves     lines. The machine code is that of rung 13.
-// Costs     a template to learn. Which tiles are best for which shape, a model says (harness/configurations.h).
+// Costs     a template to learn. Which tiles are best for which shape, a model says (operations/attention/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
 // Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
 //           sm_90a
@@ -245,7 +245,7 @@ void launch_number(const ForwardArgs& args) {
     else throw std::logic_error("compiled without variants");
 }
 
-/// Which one is the fastest, harness/configurations.h expects from the number of tasks and of their steps.
+/// Which one is the fastest, operations/attention/configurations.h expects from the number of tasks and of their steps.
 template <class Element, bool causal, std::size_t i>
 void launch_if(std::size_t best, const ForwardArgs& args) {
     if constexpr (is_chosen(i, causal))

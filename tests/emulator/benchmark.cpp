@@ -11,7 +11,6 @@
 #include "device_array.h"
 #include "emulator/counters.h"
 #include "emulator/emulator.h"
-#include "operations/attention/inputs.h"
 #include "harness/run.h"
 #include "launch.h"
 #include "ptx/fence.h"
@@ -175,16 +174,11 @@ void run_attention(int N) {
 }
 
 void print_rungs() {
-    AttentionShape shape;
-    shape.heads = shape.kv_heads = 2;
-    shape.n_q = shape.n_k = 256;
-    shape.head_dim = 64;
     for (const Stage& stage : stages()) {
-        shape.dtype = stage.supports.dtypes.front();
-        const Inputs inputs = make_inputs(shape, Values::normal, 1);
-        const DeviceProblem problem(stage, inputs, false);
+        const Problem asked = stage.operation().problem({{"heads", 2}}, stage.dtypes().front());
+        const DeviceProblem problem(stage, asked.operation->inputs(asked, 1));
         print(
-            stage.name() + ", 2 heads, d 64, N 256", [&] { stage.launch(problem.args()); }, 1, 3);
+            stage.name() + ", " + to_string(asked), [&] { stage.launch(problem.data()); }, 1, 3);
     }
 }
 

@@ -13,12 +13,12 @@ struct Places {
 /// What TaskOrder says of every task.
 Places places(int T_r, int heads, int batches, int section, bool last_block_first);
 
-/// What task_order() says: blocks of queries, heads, batches, heads that take turns.
+/// What attention::task_order() says: blocks of queries, heads, batches, heads that take turns.
 struct Order {
     int T_r, heads, batches, section;
     bool operator==(const Order&) const = default;
 };
-Order order_of(const AttentionShape& shape, int B_r);
+Order order_of(const attention::AttentionShape& shape, int B_r);
 
 constexpr int task_warps = 3;  // that consume
 

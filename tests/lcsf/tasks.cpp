@@ -34,8 +34,8 @@ TEST_CASE("order of tasks: section by section, in it the heads in turn, their bl
 }
 
 /// Heads of 4096 keys of 128 bf16: K and V of each are 2 MB.
-AttentionShape long_heads(int kv_heads, bool causal) {
-    AttentionShape s;
+attention::AttentionShape long_heads(int kv_heads, bool causal) {
+    attention::AttentionShape s;
     s.batch = 2, s.heads = 12, s.kv_heads = kv_heads, s.n_q = 4097, s.n_k = 4096, s.head_dim = 128;
     s.dtype = DType::bf16, s.causal = causal;
     return s;

@@ -53,8 +53,8 @@ Places places(int T_r, int heads, int batches, int section, bool last_block_firs
     return {blocks.download(), found_heads.download(), found_batches.download()};
 }
 
-Order order_of(const AttentionShape& shape, int B_r) {
-    const lcsf::TaskOrder order = task_order(shape, B_r);
+Order order_of(const attention::AttentionShape& shape, int B_r) {
+    const lcsf::TaskOrder order = attention::task_order(shape, B_r);
     return {order.T_r, order.heads, order.batches, order.section};
 }
 

@@ -11,7 +11,7 @@
 #include "emulator/emulator.h"
 #endif
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// Q, K and V of normal numbers; the scores have a spread of `spread`.
@@ -77,4 +77,4 @@ TEST_CASE("attention: has no races") {
 #endif
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -30,7 +30,8 @@ struct TemporaryFolder {
 }  // namespace
 
 std::string diff_from_below(const Chapter& chapter) {
-    const std::vector<Chapter> all = chapters();
+    std::vector<Chapter> all = chapters();
+    std::erase_if(all, [&](const Chapter& c) { return c.operation != chapter.operation; });
     const auto self = std::find_if(all.begin(), all.end(), [&](const Chapter& c) { return c.name == chapter.name; });
     if (self == all.begin()) return "";
     const Chapter& below = *(self - 1);

@@ -62,7 +62,7 @@ MATMUL_N, MATMUL_LAUNCHES = 8192, 4
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """AttentionShape of common/problem.h, without the dtype."""
+    """AttentionShape of common/operations/attention/problem.h, without the dtype."""
     batch: int
     heads: int
     kv_heads: int
@@ -341,7 +341,7 @@ def samples_between(samples, start, end):
 
 
 class Forward(ctypes.Structure):
-    """FlashLadderForward of common/harness/flashladder.h."""
+    """FlashLadderForward of common/interface/flashladder.h."""
     _fields_ = [("stage", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
                 *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "n_q", "n_k", "head_dim", "causal")),
                 ("scale", ctypes.c_float),

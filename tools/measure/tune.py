@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What each configuration of rung 14 costs, by which a launch chooses one: common/harness/costs.h.
+"""What each configuration of rung 14 costs, by which a launch chooses one: common/operations/attention/costs.h.
 
     tools/measure/tune.py --json docs/results/tune.json            times them all on a GPU
     tools/measure/tune.py --from docs/results/tune*.json --write   writes costs.h as those times have it, without a GPU
 
 Without --write it prints costs.h. Of several cards' times it takes the geometric mean. A configuration is a row of
-common/harness/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
+common/operations/attention/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
 GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked first, and
 then all take turns.
 """
@@ -22,8 +22,8 @@ from compare_torch import LIBRARY, Shape, card_state, clocks_of, open_library, s
 from ncu import ROOT, commit, output_of
 
 STAGE = "14-lcsf"
-CONFIGURATIONS = ROOT / "common/harness/configurations.h"
-COSTS = ROOT / "common/harness/costs.h"
+CONFIGURATIONS = ROOT / "common/operations/attention/configurations.h"
+COSTS = ROOT / "common/operations/attention/costs.h"
 # 16384 tokens; then few tasks and many, of lengths that no table of the lessons shows.
 SHAPES = ([shape(d, n, causal) for d in (64, 128, 256) for causal in (False, True)
            for n in (512, 1024, 2048, 4096, 8192, 16384)] +
@@ -38,7 +38,7 @@ ROUNDS, MOST_LAUNCHES = 11, 64
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """Of common/harness/configurations.h."""
+    """Of common/operations/attention/configurations.h."""
     number: int
     d: int
     name: str
@@ -68,14 +68,14 @@ def configurations(source=None):
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of common/harness/configurations.h: microseconds of a launch, of a task and of its steps."""
+    """Of common/operations/attention/configurations.h: microseconds of a launch, of a task and of its steps."""
     launch: float
     task: float
     step: float
 
 
 def rounds_and_steps(c, of, multiprocessors):
-    """What expected_time() of common/harness/configurations.h takes the larger time of: [(tasks one after the other,
+    """What expected_time() of common/operations/attention/configurations.h takes the larger time of: [(tasks one after the other,
     steps of each)]."""
     up = lambda x, y: -(-x // y)
     tasks = up(up(of.n_q, 64), c.consumers) * of.heads * of.batch
@@ -177,7 +177,7 @@ def all_costs(results, known):
         names = {name for us in of_kind.values() for name in us}
         for name in names:
             if name not in known or known[name].d != d:
-                sys.exit(f"tune.py: common/harness/configurations.h has no '{name}' for d = {d}: time them again")
+                sys.exit(f"tune.py: common/operations/attention/configurations.h has no '{name}' for d = {d}: time them again")
         fits = {name: fitted(known[name], of_kind, multiprocessors)
                 for name in sorted(names, key=lambda name: known[name].number)}
         costs[d, causal] = needed(fits, of_kind, known, multiprocessors)
@@ -192,9 +192,9 @@ def costs_header(results, known):
     cards = "".join(f"// {result['gpu']}, commit {result['commit']}.\n"
                     for result in sorted(results, key=lambda result: result["gpu"]))
     return ("// Written by tools/measure/tune.py from docs/results/tune*.json: do not edit. By the rows of "
-            f"harness/configurations.h.\n{cards}"
-            "#pragma once\n\nnamespace flashladder {\n\n"
-            f"inline constexpr ConfigurationCost configuration_costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder\n")
+            f"operations/attention/configurations.h.\n{cards}"
+            "#pragma once\n\nnamespace flashladder::attention {\n\n"
+            f"inline constexpr ConfigurationCost configuration_costs[] = {{\n{''.join(lines)}}};\n\n}}  // namespace flashladder::attention\n")
 
 
 # ---- the times
@@ -257,7 +257,7 @@ def main():
     parser.add_argument("--from", dest="source", type=pathlib.Path, nargs="+",
                         help="times nothing: takes these result files, one of each card")
     parser.add_argument("--write", nargs="?", type=pathlib.Path, const=COSTS, metavar="FILE",
-                        help="common/harness/costs.h, or another file")
+                        help="common/operations/attention/costs.h, or another file")
     arguments = parser.parse_args()
     known = configurations()
     if arguments.source:

@@ -17,8 +17,7 @@
 #include "emulator/emulator.h"
 #include "emulator/ptx_functions.h"
 #include "operations/attention/inputs.h"
-#include "harness/run.h"
-#include "harness/stage.h"
+#include "operations/attention/run.h"
 #include "kernels.h"
 
 namespace flashladder {
@@ -32,7 +31,7 @@ constexpr std::ptrdiff_t row_bytes = d * 2, tile_bytes = B_c * row_bytes;
 /// What thread 0 of rung 07 does, in its order: which tiles it asks for, commits, waits for; what it computes.
 class Recorder {
 public:
-    Recorder(const ForwardArgs& args, int stages) : args_(args), stages_(stages) {}
+    Recorder(const attention::ForwardArgs& args, int stages) : args_(args), stages_(stages) {}
 
     void ask(const char* shared, const void* global) {
         if (!Q_smem_) Q_smem_ = shared;  // the first one of thread 0 is the first of Q_i
@@ -81,7 +80,7 @@ private:
         if (events_.empty() || events_.back() != event) events_.push_back(event);
     }
 
-    ForwardArgs args_;
+    attention::ForwardArgs args_;
     int stages_, waited_ = 0, step_ = 0;
     const char* Q_smem_ = nullptr;
     std::vector<std::set<std::string>> groups_;  // the last one is open
@@ -95,10 +94,10 @@ Recorder* recorder = nullptr;
 Recorder* listening() { return recorder && threadIdx.x == 0 ? recorder : nullptr; }
 
 Json record_pipeline(const std::string& stage_name, int stages) {
-    AttentionShape shape;
+    attention::AttentionShape shape;
     shape.n_q = B_r, shape.n_k = B_c * steps, shape.head_dim = d, shape.dtype = DType::bf16;
-    const Stage& stage = find_stage(stage_name);
-    DeviceProblem problem(stage, make_inputs(shape, Values::normal, 1), false);
+    const attention::Stage& stage = attention::find_stage(stage_name);
+    attention::DeviceProblem problem(stage, attention::make_inputs(shape, attention::Values::normal, 1), false);
     Recorder order(problem.args(), stages);
     recorder = &order;
     stage.launch(problem.args());
@@ -171,10 +170,10 @@ int speaker() {
 constexpr std::uint64_t good_order = 18;  // a seed for which nobody lags for long, so that the picture can be read
 
 Json record_specialization(const std::string& stage_name, int stages, int steps, std::uint64_t seed) {
-    AttentionShape shape;
+    attention::AttentionShape shape;
     shape.n_q = 64 * RoleRecorder::consumers, shape.n_k = B_c * steps, shape.head_dim = d, shape.dtype = DType::bf16;
-    const Stage& stage = find_stage(stage_name);
-    DeviceProblem problem(stage, make_inputs(shape, Values::normal, 1), false);
+    const attention::Stage& stage = attention::find_stage(stage_name);
+    attention::DeviceProblem problem(stage, attention::make_inputs(shape, attention::Values::normal, 1), false);
     RoleRecorder order(stages);
     role_recorder = &order;
     emulator::reseed(seed);

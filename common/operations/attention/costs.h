@@ -1,4 +1,4 @@
-// Written by tools/measure/tune.py from docs/results/tune*.json: do not edit. By the rows of harness/configurations.h.
+// Written by tools/measure/tune.py from docs/results/tune*.json: do not edit. By the rows of operations/attention/configurations.h.
 // NVIDIA H100 80GB HBM3, commit 616073440c83.
 // NVIDIA H200, commit 616073440c83.
 #pragma once

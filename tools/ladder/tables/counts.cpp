@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cost_model.h"
-#include "harness/inputs.h"
-#include "harness/stage.h"
+#include "harness/dtype.h"
+#include "harness/operation.h"
 #include "shared.h"
 #include "table.h"
 
@@ -144,11 +144,10 @@ std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments
         if (s.at("n_q") != 1024 || s.at("head_dim") != d || s.at("causal") != false ||
             row.at("shared_bytes") != r.at("rows").at(0).at("shared_bytes"))
             continue;
-        AttentionShape shape;
-        shape.n_q = s.at("n_q"), shape.n_k = s.at("n_k"), shape.head_dim = d;
-        shape.dtype = parse_dtype(row.at("dtype"));
         const int heads = 16384 / 1024 * 2048 / d;  // of the timed grid
-        const ModelledCosts costs = model_costs(card, shape, row.at("counts"), heads);
+        const Operation& operation = find_operation("attention");
+        const double flops = operation.flops(operation.problem({{"n_q", s.at("n_q")}, {"n_k", s.at("n_k")}, {"head_dim", d}}));
+        const ModelledCosts costs = model_costs(card, flops, parse_dtype(row.at("dtype")), row.at("counts"), heads);
         const auto milliseconds = [&](double clocks) { return clocks / card.clock_ghz / 1e6; };
         std::vector<std::string> cells = {row.at("stage")};
         for (const Cost& cost : costs.units) cells.push_back(fmt::format("{:.3f}", milliseconds(cost.clocks)));

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "families.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "shared.h"
 
 namespace flashladder {

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/configurations.h"
-#include "harness/inputs.h"
+#include "operations/attention/configurations.h"
 #include "shared.h"
 #include "table.h"
 
@@ -109,8 +108,8 @@ std::string template_table(const nlohmann::json& r, const Arguments& arguments) 
 /// What the configurations of rung 14 cost, as it was compiled.
 std::string costs_table(const nlohmann::json&, const Arguments& arguments) {
     Table table({"d", "causal", "configuration", "a launch", "a task", "a step"});
-    for (const ConfigurationCost& cost : configuration_costs) {
-        const Configuration& config = configurations[static_cast<std::size_t>(cost.configuration)];
+    for (const attention::ConfigurationCost& cost : attention::configuration_costs) {
+        const attention::Configuration& config = attention::configurations[static_cast<std::size_t>(cost.configuration)];
         table.add({fmt::format("{}", config.d), cost.causal ? "yes" : "no", to_string(config),
                    fmt::format("{:.2f}", cost.launch), fmt::format("{:.2f}", cost.task), fmt::format("{:.3f}", cost.step)});
     }
@@ -133,10 +132,11 @@ std::string choices_table(const nlohmann::json&, const Arguments&) {
                 std::vector<std::string> cells = {fmt::format("{}", d), causal ? "yes" : "no",
                                                   heads ? fmt::format("{}", heads) : fmt::format("{} / N", 16384 * 2048 / d)};
                 for (const int n : lengths) {
-                    AttentionShape s;
+                    attention::AttentionShape s;
                     s.heads = heads ? heads : 16384 / n * 2048 / d;
                     s.n_q = s.n_k = n, s.head_dim = d, s.causal = causal;
-                    const Configuration& c = configurations[static_cast<std::size_t>(configuration_for(s, 132))];
+                    const attention::Configuration& c =
+                        attention::configurations[static_cast<std::size_t>(attention::configuration_for(s, 132))];
                     cells.push_back(fmt::format("{} x {}", c.consumers, c.B_c));
                 }
                 table.add(cells);

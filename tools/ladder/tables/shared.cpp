@@ -30,6 +30,14 @@ nlohmann::json results(const std::string& file, const Arguments& arguments) {
     if (!std::filesystem::exists(path)) return {};
     nlohmann::json found = nlohmann::json::parse(read_file(path), nullptr, false);
     if (found.is_discarded()) throw std::runtime_error(fmt::format("{} is no JSON", file));
+    // These tables are about the tower. What stands beside it has other sizes.
+    for (const char* section : {"rows", "variants"})
+        if (found.is_object() && found.contains(section) && found.at(section).is_array()) {
+            nlohmann::json of_attention = nlohmann::json::array();
+            for (const auto& row : found.at(section))
+                if (row.value("operation", "attention") == "attention") of_attention.push_back(row);
+            found[section] = of_attention;
+        }
     return found;
 }
 

@@ -12,7 +12,7 @@
 #include "chapters.h"
 #include "diff.h"
 #include "files.h"
-#include "harness/inputs.h"
+#include "harness/project_root.h"
 #include "shared.h"
 
 namespace flashladder::tables {

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "harness/inputs.h"
+
 #include "shared.h"
 #include "table.h"
 
