@@ -197,7 +197,10 @@ Thread* find_thread(std::uint32_t team, std::uint32_t slot);
 std::size_t draw(std::size_t n);
 /// The current thread lets others run until wake() is called for it.
 void wait(const Waiting& what, const Place& where);
-void wake(Thread& thread);
+inline void wake(Thread& thread) {
+    thread.waits_for = {};
+    thread.block->ready.push_back(&thread);
+}
 /// Does what was asked for by a thread that has gone on since; failures are reported as that thread's.
 void happen(const AsyncOperation& operation);
 

@@ -1,18 +1,16 @@
+// The runtime API: errors, the device, streams and events. Launches are in runtime_launch.cpp, memory in runtime_memory.cpp.
 #include "runtime_api.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "machine.h"
 #include "report.h"
-#include "symbols.h"
+#include "runtime_state.h"
 
 struct CUstream_st {};
 struct CUevent_st {
@@ -20,103 +18,13 @@ struct CUevent_st {
 };
 
 namespace emulator {
-namespace {
-
-constexpr std::size_t shared_bytes_without_opt_in = 48 * 1024;
-constexpr unsigned max_threads = 1024;
-constexpr unsigned max_cluster = 8;  // blocks
 
 cudaError_t last_error = cudaSuccess;
-cudaError_t kernel_error = cudaSuccess;  // of a kernel that failed, until cudaGetLastError()
-cudaError_t reported = cudaSuccess;      // what last_report() is about
+cudaError_t kernel_error = cudaSuccess;
+cudaError_t reported = cudaSuccess;
+
+namespace {
 std::string message;
-std::map<const void*, std::size_t> opted_in;  // dynamic shared memory that a kernel may use
-
-cudaError_t set_error(cudaError_t error) {
-    if (error != cudaSuccess) last_error = error;
-    return error;
-}
-
-/// Refuses a launch, or what prepares one, in words.
-cudaError_t refuse(cudaError_t error, const std::string& kernel, const std::string& why) {
-    set_report(fmt::format("{}\n  kernel     {}", why, kernel));
-    if (settings().failed) settings().failed(last_report());
-    return reported = set_error(error);
-}
-
-cudaError_t refuse_shared_bytes(const std::string& kernel, std::size_t bytes, std::size_t allowed) {
-    return refuse(
-        cudaErrorInvalidValue, kernel,
-        fmt::format("too much shared memory: {} bytes asked for, {} allowed (a block has at most {}; over 49152 needs "
-                    "cudaFuncAttributeMaxDynamicSharedMemorySize)",
-                    bytes, allowed, settings().shared_bytes_per_block));
-}
-
-std::set<std::uintptr_t> also_hosts;  // where the allocations begin that the host may use too
-
-bool is_also_hosts(const void* pointer) {
-    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-    const auto& memory = DeviceMemory::instance();
-    const Allocation* allocation = memory.covers(address) ? memory.find(address) : nullptr;
-    return allocation && also_hosts.contains(allocation->begin);
-}
-
-bool inside(const void* pointer, std::size_t bytes, bool on_device) {
-    const auto& memory = DeviceMemory::instance();
-    if (on_device || is_also_hosts(pointer)) return memory.valid(pointer, bytes);
-    return !memory.covers(reinterpret_cast<std::uintptr_t>(pointer));
-}
-
-}  // namespace
-
-void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster) {
-    clear_report();
-    const auto refuse_configuration = [&](const std::string& why) {
-        refuse(cudaErrorInvalidConfiguration, name_of(kernel), why);
-    };
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
-        return refuse_configuration(fmt::format("empty launch: grid ({}, {}, {}), block ({}, {}, {})", grid.x, grid.y,
-                                                grid.z, block.x, block.y, block.z));
-    if (grid.x > 0x7FFFFFFF || grid.y > 0xFFFF || grid.z > 0xFFFF)
-        return refuse_configuration(fmt::format(
-            "too many blocks: grid ({}, {}, {}), at most (2147483647, 65535, 65535)", grid.x, grid.y, grid.z));
-    if (block.x > max_threads || block.y > max_threads || block.z > 64 || block.x * block.y * block.z > max_threads)
-        return refuse_configuration(
-            fmt::format("too many threads: block ({}, {}, {}), at most 1024, and 64 in z", block.x, block.y, block.z));
-    if (cluster.x * cluster.y * cluster.z == 0 || cluster.x * cluster.y * cluster.z > max_cluster || grid.x % cluster.x != 0 ||
-        grid.y % cluster.y != 0 || grid.z % cluster.z != 0)
-        return refuse_configuration(fmt::format(
-            "wrong cluster: ({}, {}, {}) blocks, of a grid of ({}, {}, {}); at most 8, and the grid is a multiple", cluster.x,
-            cluster.y, cluster.z, grid.x, grid.y, grid.z));
-    const std::vector<Symbol> variables = thread_locals_of(kernel.entry);
-    std::size_t static_bytes = 0;
-    for (const Symbol& variable : variables) static_bytes += variable.bytes;
-    if (static_bytes > shared_bytes_without_opt_in) {
-        std::string names;
-        for (const Symbol& variable : variables)
-            names += fmt::format("{}{} of {}", names.empty() ? "" : ", ", name_of(variable), variable.bytes);
-        refuse(cudaErrorInvalidValue, name_of(kernel),
-               fmt::format("too much shared memory: {} bytes of __shared__ variables ({}), 49152 allowed; nvcc compiles no "
-                           "such kernel",
-                           static_bytes, names));
-        return;
-    }
-    const auto opt_in = opted_in.find(kernel.entry);
-    // A template that was launched without its arguments has no address to opt in by.
-    const std::size_t opted = opt_in != opted_in.end() ? opt_in->second
-                              : kernel.entry           ? shared_bytes_without_opt_in
-                                                       : settings().shared_bytes_per_block;
-    const std::size_t most = settings().shared_bytes_per_block - std::min(settings().shared_bytes_per_block, static_bytes);
-    const std::size_t allowed =
-        std::min(opt_in == opted_in.end() && kernel.entry ? opted - static_bytes : opted, most);
-    if (dynamic_shared_bytes > allowed) {
-        refuse_shared_bytes(name_of(kernel), dynamic_shared_bytes, allowed);
-        return;
-    }
-    reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes, cluster)));
-    if (reported == cudaSuccess) return;
-    kernel_error = reported;
-    if (settings().failed) settings().failed(last_report());
 }
 
 }  // namespace emulator
@@ -298,11 +206,6 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-    *total = settings().memory_bytes;
-    *free = *total - std::min(*total, DeviceMemory::instance().bytes_in_use());
-    return cudaSuccess;
-}
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     *stream = new CUstream_st;
@@ -336,101 +239,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** pointer, std::size_t bytes, std::source_location where) {
-    if (!pointer) return set_error(cudaErrorInvalidValue);
-    *pointer = bytes == 0 ? nullptr : DeviceMemory::instance().allocate(bytes, where);
-    return set_error(bytes > 0 && !*pointer ? cudaErrorMemoryAllocation : cudaSuccess);
-}
-
-cudaError_t cudaFree(void* pointer) {
-    if (!pointer || DeviceMemory::instance().free(pointer)) return cudaSuccess;
-    return set_error(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return set_error(cudaErrorInvalidMemcpyDirection);
-    if (bytes == 0) return cudaSuccess;
-    const auto device = [](const void* p) {
-        return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p));
-    };
-    const bool to_device =
-        kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    const bool from_device =
-        kind == cudaMemcpyDefault ? device(from) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (!to || !from || !inside(to, bytes, to_device) || !inside(from, bytes, from_device))
-        return set_error(cudaErrorInvalidValue);
-    std::memmove(to, from, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-    return cudaMemcpy(to, from, bytes, kind);
-}
-namespace {
-/// The variable that is named; null for what is none.
-Allocation* variable_named(const void* symbol) {
-    const auto address = reinterpret_cast<std::uintptr_t>(symbol);
-    Allocation* variable = DeviceMemory::instance().find_variable(address);
-    return variable && variable->begin == address ? variable : nullptr;
-}
-
-/// Whether a copy to or from a variable makes sense. `kind` may be `host`, which is what cudaMemcpyDefault becomes, or
-/// between two places of the device.
-cudaError_t check_symbol_copy(const void* symbol, std::size_t bytes, std::size_t offset, cudaMemcpyKind& kind,
-                              cudaMemcpyKind host) {
-    const Allocation* variable = variable_named(symbol);
-    if (!variable) return cudaErrorInvalidSymbol;
-    if (offset > variable->bytes || bytes > variable->bytes - offset) return cudaErrorInvalidValue;
-    if (kind == cudaMemcpyDefault) kind = host;
-    return kind == host || kind == cudaMemcpyDeviceToDevice ? cudaSuccess : cudaErrorInvalidMemcpyDirection;
-}
-}  // namespace
-
-cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
-    Allocation* variable = variable_named(symbol);
-    if (!address || !variable) return set_error(address ? cudaErrorInvalidSymbol : cudaErrorInvalidValue);
-    variable->has_address = true;
-    *address = const_cast<void*>(symbol);
-    return cudaSuccess;
-}
-cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
-    const Allocation* variable = variable_named(symbol);
-    if (!bytes || !variable) return set_error(bytes ? cudaErrorInvalidSymbol : cudaErrorInvalidValue);
-    *bytes = variable->bytes;
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
-                               cudaMemcpyKind kind) {
-    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyHostToDevice))
-        return set_error(error);
-    return cudaMemcpy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes, kind);
-}
-cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset,
-                                 cudaMemcpyKind kind) {
-    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyDeviceToHost))
-        return set_error(error);
-    return cudaMemcpy(to, static_cast<const char*>(symbol) + offset, bytes, kind);
-}
-
-cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
-    if (bytes == 0) return cudaSuccess;
-    if (!DeviceMemory::instance().valid(pointer, bytes)) return set_error(cudaErrorInvalidValue);
-    std::memset(pointer, value, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t) {
-    return cudaMemset(pointer, value, bytes);
-}
-
-cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-    if (!function || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0)
-        return set_error(cudaErrorInvalidValue);
-    const std::size_t most = settings().shared_bytes_per_block;
-    if (static_cast<std::size_t>(value) > most)
-        return refuse_shared_bytes(function_name(function), static_cast<std::size_t>(value), most);
-    opted_in[function] = static_cast<std::size_t>(value);
-    return cudaSuccess;
-}
-
 cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
@@ -460,134 +268,3 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) 
     function(data);
     return cudaSuccess;
 }
-
-cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags, cudaWhere where) {
-    if (bytes == 0 || (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost)) return set_error(cudaErrorInvalidValue);
-    const cudaError_t error = cudaMalloc(pointer, bytes, where);
-    if (error == cudaSuccess) also_hosts.insert(reinterpret_cast<std::uintptr_t>(*pointer));
-    return error;
-}
-cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned, cudaWhere where) {
-    const cudaError_t error = cudaMalloc(pointer, bytes, where);
-    if (error == cudaSuccess && *pointer) also_hosts.insert(reinterpret_cast<std::uintptr_t>(*pointer));
-    return error;
-}
-cudaError_t cudaMallocHost(void** pointer, std::size_t bytes, unsigned flags, cudaWhere where) {
-    return cudaHostAlloc(pointer, bytes, flags, where);
-}
-cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-    if (!is_also_hosts(host)) return set_error(cudaErrorInvalidValue);
-    *device = host;
-    return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* pointer) {
-    return pointer && !is_also_hosts(pointer) ? set_error(cudaErrorInvalidValue) : cudaFree(pointer);
-}
-cudaError_t cudaHostRegister(void* pointer, std::size_t, unsigned) {
-    return set_error(pointer ? cudaSuccess : cudaErrorInvalidValue);
-}
-cudaError_t cudaHostUnregister(void* pointer) { return set_error(pointer ? cudaSuccess : cudaErrorInvalidValue); }
-cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t, cudaWhere where) {
-    return cudaMalloc(pointer, bytes, where);
-}
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
-cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width, std::size_t height, cudaWhere where) {
-    constexpr std::size_t row = 512;
-    if (!pitch) return set_error(cudaErrorInvalidValue);
-    *pitch = (width + row - 1) / row * row;
-    return cudaMalloc(pointer, *pitch * height, where);
-}
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                         std::size_t height, cudaMemcpyKind kind) {
-    if (width > to_pitch || width > from_pitch) return set_error(cudaErrorInvalidValue);
-    for (std::size_t row = 0; row < height; ++row)
-        if (const cudaError_t error = cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
-                                                 static_cast<const char*>(from) + row * from_pitch, width, kind))
-            return error;
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                              std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
-    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
-}
-cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height) {
-    if (width > pitch) return set_error(cudaErrorInvalidValue);
-    for (std::size_t row = 0; row < height; ++row)
-        if (const cudaError_t error = cudaMemset(static_cast<char*>(pointer) + row * pitch, value, width)) return error;
-    return cudaSuccess;
-}
-cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t bytes, int, cudaStream_t) {
-    return set_error(is_also_hosts(pointer) && inside(pointer, bytes, true) ? cudaSuccess : cudaErrorInvalidValue);
-}
-
-cudaError_t cudaMemAdvise(const void* pointer, std::size_t bytes, cudaMemoryAdvise, int device) {
-    return cudaMemPrefetchAsync(pointer, bytes, device);
-}
-
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
-    if (!attributes || !function) return set_error(cudaErrorInvalidValue);
-    *attributes = {};
-    attributes->maxThreadsPerBlock = max_threads;
-    attributes->ptxVersion = attributes->binaryVersion = 90;
-    const auto opt_in = opted_in.find(function);
-    attributes->maxDynamicSharedSizeBytes =
-        static_cast<int>(opt_in == opted_in.end() ? shared_bytes_without_opt_in : opt_in->second);
-    return cudaSuccess;
-}
-cudaError_t cudaFuncSetCacheConfig(const void* function, cudaFuncCache) {
-    return set_error(function ? cudaSuccess : cudaErrorInvalidValue);
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
-                                                          std::size_t shared_bytes) {
-    if (!blocks || !function || threads <= 0) return set_error(cudaErrorInvalidValue);
-    cudaDeviceProp device;
-    cudaGetDeviceProperties(&device, 0);
-    const auto warps = static_cast<std::size_t>((threads + warp_size - 1) / warp_size);
-    const std::size_t by_threads = static_cast<std::size_t>(device.maxThreadsPerMultiProcessor / warp_size) / warps;
-    const std::size_t by_memory = device.sharedMemPerMultiprocessor / (shared_bytes + device.reservedSharedMemPerBlock);
-    const bool too_large = threads > static_cast<int>(max_threads) || shared_bytes > device.sharedMemPerBlockOptin;
-    *blocks = too_large ? 0
-                        : static_cast<int>(std::min({by_threads, by_memory, std::size_t(device.maxBlocksPerMultiProcessor)}));
-    return cudaSuccess;
-}
-
-namespace emulator {
-namespace {
-
-unsigned* grid_arrivals = nullptr;  // of the cooperative launch in progress
-
-}  // namespace
-
-unsigned* grid_barrier(const std::source_location& where) {
-    if (!grid_arrivals)
-        fail(cudaErrorLaunchFailure, where,
-             [] { return "no cooperative launch: only one by cudaLaunchCooperativeKernel() can synchronise its grid"; });
-    return grid_arrivals;
-}
-
-cudaError_t launch_from_host(const void* entry, void (*run)(void*), void* parameters, std::size_t parameter_bytes, dim3 grid,
-                             dim3 block, std::size_t shared_bytes, bool cooperative) {
-    const Kernel kernel{entry, run, parameters, parameter_bytes};
-    const std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
-    int fit = 0;
-    if (cooperative) {
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, entry, static_cast<int>(block.x * block.y * block.z), shared_bytes);
-        const int at_a_time = fit * settings().multiprocessors;
-        if (blocks > static_cast<std::uint64_t>(at_a_time))
-            return refuse(cudaErrorCooperativeLaunchTooLarge, function_name(entry),
-                          fmt::format("too many blocks for a cooperative launch: {}, of which {} have room at a time", blocks,
-                                      at_a_time));
-    }
-    const int multiprocessors = settings().multiprocessors;
-    if (cooperative) {
-        settings().multiprocessors = std::max(multiprocessors, static_cast<int>(blocks));  // all resident
-        grid_arrivals = static_cast<unsigned*>(DeviceMemory::instance().allocate(sizeof(unsigned), {}));
-        *grid_arrivals = 0;
-    }
-    launch(kernel, grid, block, shared_bytes);
-    settings().multiprocessors = multiprocessors;
-    if (grid_arrivals) DeviceMemory::instance().free(std::exchange(grid_arrivals, nullptr));
-    return reported;
-}
-
-}  // namespace emulator

@@ -1,0 +1,166 @@
+// How a launch fails: what its report says, and who is shown to wait for what.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "machine.h"
+#include "multiprocessor.h"
+#include "report.h"
+
+namespace emulator {
+
+bool reporting = false;
+bool awaiting_store = false;
+bool operation_in_progress = false;
+
+namespace {
+
+std::string report;
+
+/// A read of shared memory that nobody had written.
+struct UnwrittenRead {
+    std::uintptr_t address;
+    std::size_t bytes;
+    Thread* reader;
+    Place where;
+    std::string words;
+};
+std::vector<UnwrittenRead> unwritten_reads;
+
+std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
+
+std::string who_waits_in(const Block& block, bool with_details) {
+    std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*>,
+             std::vector<const Thread*>>
+        groups;
+    for (const Thread& t : block.threads) {
+        if (t.exited) continue;
+        const Waiting& waits = t.waits_for;
+        groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(),
+                t.where.pc}]
+            .push_back(&t);
+    }
+    std::string text;
+    for (const auto& [key, threads] : groups) {
+        const Thread& first = *threads.front();
+        const bool has_run = first.where.pc || first.where.line.line() != 0;
+        const std::string where = has_run ? to_string(first.where) : "its beginning";
+        const Waiting& waits = first.waits_for;
+        text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
+                           : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
+        text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
+        if (with_details && waits.what && waits.details) text += "\n    " + waits.details(first);
+    }
+    const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
+    return text + fmt::format("\n  {} of {} threads have returned", exited, block.threads.size());
+}
+
+}  // namespace
+
+std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
+
+std::string who_waits_where(const Block& block) {
+    std::string text = who_waits_in(block, true);
+    for (const Block* other : block.cluster->blocks)
+        if (other != &block)
+            text += fmt::format("\n  in block ({}, {}, {}) of the cluster:", other->index.x, other->index.y,
+                                other->index.z) +
+                    who_waits_in(*other, false);  // its static shared memory is not in place
+    return text;
+}
+
+void record_failure(int code, std::string_view what, const Block& block, const Thread* thread, const Place& where) {
+    running->code = code;
+    const auto line = [](const char* name, uint3 index, dim3 extent) {
+        return fmt::format("  {:<10} ({}, {}, {}) of ({}, {}, {})\n", name, index.x, index.y, index.z, extent.x,
+                           extent.y, extent.z);
+    };
+    report = fmt::format("{}\n  kernel     {}\n", what, name_of(*running->kernel));
+    report += line("block", block.index, running->grid);
+    if (thread) {
+        report += line("thread", thread->index, running->block);
+        if (const std::string source = to_string(where); !source.empty())
+            report += fmt::format("  source     {}\n", source);
+        for (const std::string& line : calls_to(where, running->kernel->entry))
+            report += fmt::format("  called at  {}\n", line);
+    }
+    report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
+}
+
+void record_unwritten_read() {
+    const UnwrittenRead& read = unwritten_reads.front();
+    record_failure(cudaErrorLaunchFailure, read.words + ", which no thread of the block has written",
+                   *read.reader->block, read.reader, read.where);
+}
+
+void forget_unwritten_reads() { unwritten_reads.clear(); }
+
+void abandon() {
+    for (;;) current->block->home->suspend();
+}
+
+void stop_launch(int code, std::string_view what, const Place& where) {
+    record_failure(code, what, *current->block, current, where);
+    if (operation_in_progress) throw OperationFailed();
+    abandon();
+}
+
+void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words) {
+    unwritten_reads.push_back({address, n, current, where, std::move(words)});
+    awaiting_store = true;
+    if (operation_in_progress) throw OperationFailed();  // still reporting: what is unwound is the emulator's own
+    reporting = false;
+    for (;;) wait({"the report of what it has read"}, where);
+}
+
+void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place& where, const char* instruction) {
+    const auto read = std::find_if(unwritten_reads.begin(), unwritten_reads.end(), [&](const UnwrittenRead& read) {
+        return address < read.address + read.bytes && read.address < address + n;
+    });
+    if (read == unwritten_reads.end()) return;
+    const Thread* writer = std::exchange(current, read->reader);
+    fail(cudaErrorLaunchFailure, read->where, [&] {
+        const uint3 index = writer->index;
+        const std::string who = instruction ? fmt::format("{}, issued at", instruction)
+                                            : fmt::format("thread ({}, {}, {}) at", index.x, index.y, index.z);
+        // Only who has asked for a copy by cp.async can wait for it.
+        const bool anothers_copy = instruction && !std::strcmp(instruction, "cp_async") && writer != read->reader;
+        const char* missing = anothers_copy           ? "a wait for it, or a barrier behind that wait,"
+                              : operation_in_progress ? "a wait for it"
+                                                      : "a barrier";
+        return fmt::format(
+            "{}, written only later: {} is missing, or the index is another's\n  written    later, by {} {}\n  missing    {} "
+            "between the two, if that is what was to be read",
+            read->words, missing, who, to_string(where), missing);
+    });
+}
+
+const std::string& last_report() { return report; }
+
+std::string find_race(const std::function<void()>& launches) {
+    const struct Restore {
+        ~Restore() { settings().races = before; }
+        bool before = std::exchange(settings().races, true);
+    } restore;
+    clear_report();
+    try {
+        launches();
+    } catch (const std::exception&) {
+        if (report.empty()) throw;  // nothing that a kernel has done
+    }
+    return report;
+}
+
+void set_report(std::string text) { report = std::move(text); }
+void clear_report() { report.clear(); }
+
+}  // namespace emulator

@@ -1,0 +1,133 @@
+// Where threads meet: the block's barrier, and instructions that lanes of a warp take part in together.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "machine.h"
+#include "multiprocessor.h"
+
+namespace emulator {
+namespace {
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+    return a.line() == b.line() && a.column() == b.column() &&
+           (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
+}
+
+void synchronize_lanes(Block& block, unsigned warp_index, Lanes lanes) {
+    std::array<Thread*, warp_size> threads;
+    std::size_t n = 0;
+    for (; lanes; lanes &= lanes - 1) threads[n++] = &block.threads[warp_index * warp_size + std::countr_zero(lanes)];
+    synchronize(threads.data(), n, false);
+}
+
+/// Shuffles, votes and elect.sync hand values over, and promise nothing of memory; nor do ldmatrix, stmatrix and mma.
+/// Which lane a wgmma acts for is not said: what any of them knows is taken to be known to it.
+bool orders_memory(std::string_view name) { return name == "__syncwarp" || name.starts_with("wgmma"); }
+
+/// Shuffles and votes, which nvcc moves loads past. What common/ptx has is volatile.
+bool only_hands_over(std::string_view name) { return name.starts_with("__") && name.ends_with("_sync"); }
+
+}  // namespace
+
+void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
+    Warp& warp = block.warps[warp_index];
+    const Rendezvous& rendezvous = warp.pending[i];
+    if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
+    if (counting && rendezvous.arrived == warp.live) trace_convergence(warp, !only_hands_over(rendezvous.name));
+    const Rendezvous done = rendezvous;
+    warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
+    running->idle_yields = 0;
+    if (watching && orders_memory(done.name)) synchronize_lanes(block, warp_index, done.arrived);
+    for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
+        const int lane = std::countr_zero(lanes);
+        warp.received[lane] = {done.arrived, done.values, current->lane()};
+        Thread& thread = block.threads[warp_index * warp_size + lane];
+        if (&thread != current) wake(thread);
+    }
+}
+
+void complete_barrier_if_all_arrived(Block& block) {
+    BlockBarrier& barrier = block.barrier;
+    if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
+    const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
+    if (settings().strict_barriers && exited != block.threads.end())
+        fail(cudaErrorLaunchFailure, barrier.where, [&] {
+            return fmt::format("a barrier not reached by all: {} in {} at {}, but thread ({}, {}, {}) has returned",
+                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where),
+                               exited->index.x, exited->index.y, exited->index.z);
+        });
+    barrier.last_sum = barrier.sum;
+    running->idle_yields = 0;
+    if (counting) {
+        trace_barrier(barrier.where);
+        for (Warp& warp : block.warps) trace_convergence(warp, true);
+    }
+    if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size(), true);
+    for (Thread* thread : barrier.arrived) wake(*thread);
+    barrier.arrived.clear();
+}
+
+int synchronize_block(const char* name, int predicate, const std::source_location& where) {
+    const NotedWait noted(Doing::barrier, where);
+    Block& block = *current->block;
+    BlockBarrier& barrier = block.barrier;
+    if (barrier.arrived.empty()) {
+        barrier.where = where;
+        barrier.name = name;
+        barrier.sum = 0;
+    } else if (std::strcmp(barrier.name, name) != 0 ||  // PTX ISA: barrier.red and barrier.sync do not mix
+               (settings().strict_barriers && !same_place(barrier.where, where))) {
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
+                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,
+                               to_string(where));
+        });
+    }
+    barrier.arrived.push_back(current);
+    barrier.sum += predicate;
+    current->waits_for = {name};
+    current->where = where;
+    complete_barrier_if_all_arrived(block);  // this thread is woken too: the last need not be the first to go on
+    block.home->suspend();
+    return barrier.last_sum;
+}
+
+const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, const std::source_location& where) {
+    Thread& thread = *current;
+    Warp& warp = thread.block->warps[thread.warp()];
+    const Lanes self = Lanes(1) << thread.lane();
+    if (!(mask & self))
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("wrong mask: lane {} calls {} with mask {:#010x}, which does not name it", thread.lane(),
+                               name, mask);
+        });
+    auto& pending = warp.pending;
+    // Lanes may be on their way to one instruction while others of its mask are still in another; but not wait for one
+    // another.
+    auto met = std::find_if(pending.begin(), pending.end(),
+                            [&](const Rendezvous& r) { return r.mask == mask || (r.mask & self && r.arrived & mask); });
+    if (met == pending.end()) {
+        pending.push_back({name, mask});
+        met = pending.end() - 1;
+    } else if (met->mask != mask || (met->name != name && std::strcmp(met->name, name) != 0)) {
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format(
+                "lanes of one warp meet in different instructions: {} with mask {:#010x}, {} with mask {:#010x}",
+                met->name, met->mask, name, mask);
+        });
+    }
+    met->arrived |= self;
+    met->values[thread.lane()] = value;
+    if (met->arrived != (mask & warp.live))
+        wait({name}, where);
+    else
+        complete_if_all_arrived(*thread.block, thread.warp(), static_cast<std::size_t>(met - pending.begin()));
+    return warp.received[thread.lane()];
+}
+
+Lanes active_lanes() { return current->block->warps[current->warp()].live; }
+
+}  // namespace emulator
