@@ -4,10 +4,10 @@
 // Cost      S and P, N_q x N_k for every head, are written to device memory and read back: Theta(N d + N^2) bytes
 // Source    "standard attention" in FlashAttention (Dao et al., 2022), its Algorithm 0
 // Supports  float; d 32, 64, 96, 128; any N_q; N_k up to 2^20 - 16; up to 65535 heads over all batches
-#include "harness/stage.h"
 #include "launch.h"
+#include "operations/attention/stage.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int tile = 16;       // threads and elements a side of every tile
@@ -98,4 +98,4 @@ void launch(const ForwardArgs& args) {
 const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -6,10 +6,10 @@
 //           block of 32 threads works on a whole head.
 // Source    FlashAttention (Dao et al., 2022), Algorithm 1; in the spirit of flash-attention-minimal
 // Supports  float; d 32, 64, 96, 128; any N_q and N_k
-#include "harness/stage.h"
 #include "launch.h"
+#include "operations/attention/stage.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int B_r = 32;  // rows of a block of queries; also the threads of a block: thread r owns row r
@@ -91,4 +91,4 @@ void launch(const ForwardArgs& args) {
 const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -6,10 +6,10 @@
 //           B_c is as large as M, the shared memory, allows. Twice M, half the traffic.
 // Source    FlashAttention (Dao et al., 2022), Algorithm 1 with its block sizes
 // Supports  float; d 64, 128; any N_q and N_k
-#include "harness/stage.h"
 #include "launch.h"
+#include "operations/attention/stage.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int threads_x = 16, threads_y = 16;  // of a block: 16 neighbours share 4 rows
@@ -142,4 +142,4 @@ void launch(const ForwardArgs& args) {
 const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -5,10 +5,10 @@
 // Saves     all traffic of O, l and m but the final O; costs K and V once for every block of queries.
 // Source    FlashAttention-2 (Dao, 2023), Algorithm 1; the Triton kernel that first swapped the loops
 // Supports  float; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE
-#include "harness/stage.h"
 #include "launch.h"
+#include "operations/attention/stage.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int threads_x = 16, threads_y = 16;  // of a block: 16 neighbours share 4 rows
@@ -172,4 +172,4 @@ void launch(const ForwardArgs& args) {
 const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -9,11 +9,11 @@
 // Source    PTX ISA, "mma" and "ldmatrix"; FlashAttention-2 (Dao, 2023) has S, P and O in registers like this
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "ptx/ldmatrix.h"
 #include "ptx/mma.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warp = 32;        // threads of a block
@@ -247,4 +247,4 @@ void launch(const ForwardArgs& args) {
 const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

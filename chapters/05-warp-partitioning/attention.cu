@@ -8,12 +8,12 @@
 // Source    FlashAttention-2 (Dao, 2023), section 3.3 and figure 3
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warps = 4, threads = 32 * warps;
@@ -213,4 +213,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

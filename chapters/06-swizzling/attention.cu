@@ -9,12 +9,12 @@
 // Source    CUTLASS and FlashAttention-2 (Dao, 2023) have such layouts; PTX ISA, "Tensor swizzling modes", these ones
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warps = 4, threads = 32 * warps;
@@ -155,4 +155,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -8,14 +8,14 @@
 // Source    PTX ISA, "cp.async"; FlashAttention-2 (Dao, 2023) fetches V_j under Q_i K_j^T and K_j+1 under the softmax
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "ptx/cp_async.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warps = 4, threads = 32 * warps;
@@ -146,4 +146,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

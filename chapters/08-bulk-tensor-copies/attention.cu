@@ -8,7 +8,7 @@
 // Source    PTX ISA, "cp.async.bulk.tensor", "mbarrier"; FlashAttention-3 (Shah et al., 2024), section 3.1, loads so
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "ptx/fence.h"
 #include "ptx/mbarrier.h"
 #include "ptx/tensor_map.h"
@@ -18,7 +18,7 @@
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warps = 4, threads = 32 * warps;
@@ -165,4 +165,4 @@ const Registration registration{{{.stage = "08-bulk-tensor-copies", .head_dims =
                                  launch, scratch_bytes}};
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -10,14 +10,14 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "ptx/fence.h"
 #include "ptx/wgmma.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 /// Warpgroups of a block, each with 64 queries; keys of a tile; slots of the rings of K and V.
@@ -189,4 +189,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

@@ -10,7 +10,7 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "ptx/elect.h"
 #include "ptx/fence.h"
 #include "ptx/named_barrier.h"
@@ -19,7 +19,7 @@
 #include "tile/online_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warpgroup = 128;  // threads
@@ -237,4 +237,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

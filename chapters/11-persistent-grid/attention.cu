@@ -10,10 +10,10 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; sm_90a
 #include <algorithm>
 
+#include "lcsf/ring.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
-#include "lcsf/ring.h"
+#include "operations/attention/stage.h"
 #include "ptx/elect.h"
 #include "ptx/fence.h"
 #include "ptx/setmaxnreg.h"
@@ -21,7 +21,7 @@
 #include "tile/online_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warpgroup = 128;  // threads
@@ -306,4 +306,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

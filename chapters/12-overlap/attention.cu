@@ -10,12 +10,12 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
 
-#include "operations/attention/forward_maps.h"
-#include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
-#include "operations/attention/task_order.h"
 #include "lcsf/ring.h"
 #include "lcsf/tasks.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention/stage.h"
+#include "operations/attention/task_order.h"
 #include "ptx/elect.h"
 #include "ptx/fence.h"
 #include "ptx/named_barrier.h"
@@ -23,7 +23,7 @@
 #include "tile/online_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warpgroup = 128;  // threads
@@ -318,4 +318,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

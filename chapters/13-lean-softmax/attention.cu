@@ -11,18 +11,18 @@
 #include <algorithm>
 #include <climits>
 
-#include "operations/attention/forward_maps.h"
-#include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
-#include "operations/attention/task_order.h"
 #include "lcsf/ring.h"
 #include "lcsf/turns.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention/stage.h"
+#include "operations/attention/task_order.h"
 #include "ptx/elect.h"
 #include "ptx/setmaxnreg.h"
 #include "tile/online_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int warpgroup = 128, unit = 64;  // threads; queries of a consumer
@@ -368,4 +368,4 @@ const Registration registrations[] = {
 };
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention

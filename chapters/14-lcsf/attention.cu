@@ -2,7 +2,7 @@
 //
 // Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
 //           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
-//           common/lcsf/lcsf.h, for any kernel of this kind: gemm.cu beside this file is another one.
+//           common/lcsf/lcsf.h, for any kernel of this kind: 14b-gemm is another one.
 // Saves     lines. The machine code is that of rung 13.
 // Costs     a template to learn. Which tiles are best for which shape, a model says (operations/attention/configurations.h).
 // Source    ThunderKittens (Spector et al., 2024): LCSF
@@ -11,16 +11,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "lcsf/lcsf.h"
 #include "operations/attention/configurations.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
-#include "harness/stage.h"
+#include "operations/attention/stage.h"
 #include "operations/attention/task_order.h"
-#include "lcsf/lcsf.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
-namespace flashladder {
+namespace flashladder::attention {
 namespace {
 
 constexpr int unit = 64;  // queries of a consumer
@@ -225,4 +225,4 @@ const auto variants = []<std::size_t... i>(std::index_sequence<i...>) {
 }(std::make_index_sequence<configurations.size()>());
 
 }  // namespace
-}  // namespace flashladder
+}  // namespace flashladder::attention
