@@ -22,9 +22,11 @@ import sys
 import tempfile
 
 import tune
-from compare_torch import (ALLOWED_ERROR, LIBRARY, card_state, clocks_of, open_library, shape, stage_run,
-                           start_card_query)
+from card import card_state, clocks_of, start_card_query
+from checks import ALLOWED_ERROR
+from kernels import LIBRARY, open_library, stage_run
 from ncu import ROOT, add_metrics, commit, output_of, second_launches
+from problems import shape
 
 # ---- what is measured
 

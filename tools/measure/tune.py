@@ -18,8 +18,10 @@ import re
 import statistics
 import sys
 
-from compare_torch import LIBRARY, Shape, card_state, clocks_of, open_library, shape, stage_run, start_card_query
+from card import card_state, clocks_of, start_card_query
+from kernels import LIBRARY, open_library, stage_run
 from ncu import ROOT, commit, output_of
+from problems import Shape, shape
 
 STAGE = "14-lcsf"
 CONFIGURATIONS = ROOT / "common/harness/configurations.h"
