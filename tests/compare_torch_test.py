@@ -353,8 +353,8 @@ class Interface(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(source)
-            return subprocess.run([sys.executable, "-B", root / "tools/measure" / tool, *arguments], capture_output=True,
-                                  text=True, env=os.environ | {"PYTHONPATH": folder})
+            return subprocess.run([sys.executable, "-B", root / "tools/measure" / tool, *arguments],
+                                  capture_output=True, text=True, env=os.environ | {"PYTHONPATH": folder})
 
     def test_says_what_is_missing_and_ends_with_1(self):
         torch = {"torch/__init__.py": "class cuda:\n    is_available = lambda: {}\n", "torch/nn/__init__.py": "",

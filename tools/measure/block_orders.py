@@ -3,8 +3,9 @@
 
     tools/measure/block_orders.py --json docs/results/orders.json    the table in lesson 11
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Times
-are those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does.
+Times are those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after
+another one.
 """
 import argparse
 import dataclasses

@@ -3,8 +3,8 @@
 
     tools/measure/pipes.py --json docs/results/pipes.json
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Of two
-launches of each the second is profiled: it finds L2 as another launch leaves it.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Of
+two launches of each the second is profiled: it finds L2 as another launch leaves it.
 """
 import argparse
 import dataclasses

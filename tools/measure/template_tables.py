@@ -5,8 +5,8 @@
     tools/measure/template_tables.py --sizes --json docs/results/template.json  without a GPU: lines and machine code
 
 Each writes its own part of the file. The first needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all
-stages, as tools/measure/block_orders.py does; each kernel is checked first, then all take turns. The second needs nvcc, in
-PATH or by --nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
+stages, as tools/measure/block_orders.py does; each kernel is checked first, then all take turns. The second needs nvcc,
+in PATH or by --nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
 """
 import argparse
 import ctypes

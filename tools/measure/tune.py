@@ -6,8 +6,8 @@
 
 Without --write it prints costs.h. Of several cards' times it takes the geometric mean. A configuration is a row of
 common/harness/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
-GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked first, and
-then all take turns.
+GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked
+first, and then all take turns.
 """
 import argparse
 import dataclasses
