@@ -48,7 +48,8 @@ set(ENV{PATH} "${folder}:$ENV{PATH}")
 # ---- the solutions, and the learner's files that have been built
 
 set(bad "")
-file(GLOB logs ${BUILD}/CMakeFiles/*.dir/solutions/*/*.cu.o.log ${BUILD}/*/CMakeFiles/*.dir/__/chapters/*/*.cu.o.log
+file(GLOB logs ${BUILD}/CMakeFiles/*.dir/solutions/*/*.cu.o.log
+  ${BUILD}/*/CMakeFiles/*.dir/__/chapters/*/*.cu.o.log
   ${BUILD}/tools/ladder/CMakeFiles/*.dir/__/__/chapters/*/*.cu.o.log)
 list(SORT logs)
 if(NOT logs)

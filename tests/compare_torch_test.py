@@ -19,9 +19,15 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tools/measure/compare_torch.py"
 sys.path.insert(0, str(SCRIPT.parent))
+import card
+import checks
 import compare_torch as ct
+import kernels
+import problems
+from kernels import CUDNN, FLASH
+from problems import Shape
 
-HEAD = ct.shape(128, 1024, False, batch=1, heads=1)
+HEAD = problems.shape(128, 1024, False, batch=1, heads=1)
 RIGHT = {"error": 2e-3, "worst_row": 3e-3}
 
 
@@ -37,7 +43,7 @@ class Problems(unittest.TestCase):
 
     def test_the_other_grids(self):
         self.assertEqual(set(ct.parse(["--ladder"]).shapes),
-                         {ct.Shape(4, 16, 16, 4096, 4096, 128, False), ct.Shape(4, 32, 32, 4096, 4096, 64, False)})
+                         {Shape(4, 16, 16, 4096, 4096, 128, False), Shape(4, 32, 32, 4096, 4096, 64, False)})
         self.assertLess(ct.parse(["--ladder"]).seconds, 60)
         self.assertEqual(ct.parse([]).seconds, math.inf)
         self.assertLess(set(ct.parse(["--grid", "short"]).shapes), set(ct.parse([]).shapes))
@@ -45,13 +51,13 @@ class Problems(unittest.TestCase):
     def test_more(self):
         more = ct.parse(["--more"]).shapes
         self.assertEqual(len(set(more)), 20)
-        self.assertIn(ct.Shape(4, 64, 8, 4096, 4096, 128, True), more)
-        self.assertIn(ct.Shape(4, 8, 8, 4096, 4096, 256, False), more)
+        self.assertIn(Shape(4, 64, 8, 4096, 4096, 128, True), more)
+        self.assertIn(Shape(4, 8, 8, 4096, 4096, 256, False), more)
         by_length = {(s.head_dim, s.causal, s.n_q): s for s in more if s.head_dim < 256 and s.kv_heads == s.heads}
         for (d, causal, n), s in by_length.items():
-            if n in ct.NEIGHBOURS:  # the same but for the length
-                self.assertEqual(ct.dataclasses.replace(s, n_q=ct.NEIGHBOURS[n], n_k=ct.NEIGHBOURS[n]),
-                                 by_length[d, causal, ct.NEIGHBOURS[n]])
+            if n in problems.NEIGHBOURS:  # the same but for the length
+                self.assertEqual(ct.dataclasses.replace(s, n_q=problems.NEIGHBOURS[n], n_k=problems.NEIGHBOURS[n]),
+                                 by_length[d, causal, problems.NEIGHBOURS[n]])
         self.assertEqual({n for _, _, n in by_length}, {1000, 1024, 4096, 4097})
 
     def test_more_is_of_the_highest_two_stages(self):
@@ -76,10 +82,10 @@ class Problems(unittest.TestCase):
             self.assertEqual(read(), {"rows": [3], "more": {"rows": [2]}})
 
     def test_one_problem(self):
-        self.assertEqual(ct.parse(["--n", "512"]).shapes, [ct.Shape(32, 16, 16, 512, 512, 128, False)])
-        self.assertEqual(ct.parse(["--d", "64", "--causal"]).shapes, [ct.Shape(4, 32, 32, 4096, 4096, 64, True)])
+        self.assertEqual(ct.parse(["--n", "512"]).shapes, [Shape(32, 16, 16, 512, 512, 128, False)])
+        self.assertEqual(ct.parse(["--d", "64", "--causal"]).shapes, [Shape(4, 32, 32, 4096, 4096, 64, True)])
         self.assertEqual(ct.parse(["--batch", "3", "--heads", "8", "--kv-heads", "2", "--n", "100000"]).shapes,
-                         [ct.Shape(3, 8, 2, 100000, 100000, 128, False)])
+                         [Shape(3, 8, 2, 100000, 100000, 128, False)])
 
     def test_wrong_arguments_are_refused(self):
         for arguments, says in ((["--peers", "cudnn,nobody"], "no peer is called nobody"),
@@ -95,8 +101,8 @@ class Problems(unittest.TestCase):
         self.assertEqual(ct.parse(["--dtype", "f32"]).peers, ["efficient", "math"])
         self.assertEqual(ct.parse(["--dtype", "f32", "--peers", "math"]).peers, ["math"])
         self.assertEqual(ct.parse(["--peers", ""]).peers, [])
-        self.assertEqual([ct.peer_name("flash"), ct.peer_name("cudnn")], [ct.FLASH, ct.CUDNN])
-        self.assertEqual(ct.peer_name("flash_attn"), "peer:flash_attn")
+        self.assertEqual([kernels.peer_name("flash"), kernels.peer_name("cudnn")], [FLASH, CUDNN])
+        self.assertEqual(kernels.peer_name("flash_attn"), "peer:flash_attn")
 
     def test_stages_by_dtype_or_by_name(self):
         stages = [{"stage": "03-a", "dtypes": ["f32"]}, {"stage": "04-b", "dtypes": ["bf16", "f16"]},
@@ -109,16 +115,16 @@ class Problems(unittest.TestCase):
             names("--stages", "04,06")
 
     def test_operations_are_counted_as_the_papers_do(self):
-        s = ct.shape(128, 4096, False)
+        s = problems.shape(128, 4096, False)
         self.assertEqual(s.flops(), 4 * 4 * 16 * 4096 * 4096 * 128)
-        self.assertEqual(ct.shape(128, 4096, True).flops(), s.flops() // 2)
+        self.assertEqual(problems.shape(128, 4096, True).flops(), s.flops() // 2)
 
     def test_rows_to_check(self):
-        self.assertEqual(ct.sampled_rows(2048), list(range(2048)))
-        rows = ct.sampled_rows(5000)
+        self.assertEqual(problems.sampled_rows(2048), list(range(2048)))
+        rows = problems.sampled_rows(5000)
         self.assertEqual(rows, sorted(set(rows)))
-        self.assertEqual(rows, ct.sampled_rows(5000))
-        self.assertNotEqual(rows, ct.sampled_rows(5000, seed=2))
+        self.assertEqual(rows, problems.sampled_rows(5000))
+        self.assertNotEqual(rows, problems.sampled_rows(5000, seed=2))
         self.assertLessEqual({0, 63, 64, 127, 128, 4991, 4992, 4999}, set(rows))
         self.assertLess(rows[-1], 5000)
         self.assertGreater(len(rows), 500)
@@ -126,20 +132,20 @@ class Problems(unittest.TestCase):
 
 class Numbers(unittest.TestCase):
     def test_each_rule_can_fail_and_nan_fails_each(self):
-        self.assertEqual(ct.why_wrong("bf16", 5e-3, 0.1, 0.1, 5e-3), "")
-        self.assertEqual(ct.why_wrong("f32", 1.1e-5, 0.0, 0.1), "error 1.10e-05, allowed 1.00e-05")
-        self.assertEqual(ct.why_wrong("f16", 0.0, 0.2, 0.1), "worst row 2.00e-01, allowed 1.00e-01")
-        self.assertEqual(ct.why_wrong("f16", 0.0, 0.0, 0.1, 2e-3), "LSE error 2.00e-03, allowed 1.00e-03")
+        self.assertEqual(checks.why_wrong("bf16", 5e-3, 0.1, 0.1, 5e-3), "")
+        self.assertEqual(checks.why_wrong("f32", 1.1e-5, 0.0, 0.1), "error 1.10e-05, allowed 1.00e-05")
+        self.assertEqual(checks.why_wrong("f16", 0.0, 0.2, 0.1), "worst row 2.00e-01, allowed 1.00e-01")
+        self.assertEqual(checks.why_wrong("f16", 0.0, 0.0, 0.1, 2e-3), "LSE error 2.00e-03, allowed 1.00e-03")
         for numbers in ((math.nan, 0, 1, 0), (0, math.nan, 1, 0), (0, 0, math.nan, 0), (0, 0, 1, math.nan)):
-            self.assertNotEqual(ct.why_wrong("bf16", *numbers), "")
+            self.assertNotEqual(checks.why_wrong("bf16", *numbers), "")
 
     def test_the_rules_are_those_of_the_harness(self):
         source = (ROOT / "common/harness/run.cpp").read_text()
         bounds = dict(re.findall(r"case DType::(\w+): return (\d+e-\d+);", source))
-        self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, ct.ALLOWED_ERROR)
+        self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, checks.ALLOWED_ERROR)
         epsilon = re.search(r"f32 \? 0x1p-(\d+) : dtype == DType::f16 \? 0x1p-(\d+) : 0x1p-(\d+);", source)
         self.assertEqual([2.0**-int(power) for power in epsilon.groups()],
-                         [ct.EPSILON[dtype] for dtype in ("f32", "f16", "bf16")])
+                         [checks.EPSILON[dtype] for dtype in ("f32", "f16", "bf16")])
 
     def test_short_kernels_are_launched_often_and_long_ones_once(self):
         self.assertEqual(ct.launches_in_a_row(100), 1)
@@ -168,11 +174,11 @@ class Numbers(unittest.TestCase):
 
 
 class Rows(unittest.TestCase):
-    checked = {ct.FLASH: {"error": 2e-3, "worst_row": 1e-2}, ct.CUDNN: {"error": 2e-3, "worst_row": 1e-2},
+    checked = {FLASH: {"error": 2e-3, "worst_row": 1e-2}, CUDNN: {"error": 2e-3, "worst_row": 1e-2},
                "04-b": {"error": 2.1e-3, "worst_row": 1e-2}, "06-d": {"error": 4e-3, "worst_row": 1e-2},
                "07-e": {"error": 2e-3, "worst_row": 1e-2},
                "05-c": {"error": None, "worst_row": None, "wrong": "error nan"}}
-    times = {ct.FLASH: [2.0, 2.0, 2.0], ct.CUDNN: [1.0, 1.0, 1.0], "04-b": [4.0, 5.0, 3.0], "06-d": [1.0, 1.0, 2.0],
+    times = {FLASH: [2.0, 2.0, 2.0], CUDNN: [1.0, 1.0, 1.0], "04-b": [4.0, 5.0, 3.0], "06-d": [1.0, 1.0, 2.0],
              "07-e": [0.5, 0.5, 0.5],
              ct.MATMUL: [2 * ct.MATMUL_N**3 / 1e12] * 3}  # 1000 TFLOP/s
 
@@ -181,7 +187,7 @@ class Rows(unittest.TestCase):
 
     def test_rows(self):
         rows = self.rows()
-        self.assertEqual([row["stage"] for row in rows], ["04-b", "05-c", "06-d", "07-e", ct.CUDNN, ct.FLASH])
+        self.assertEqual([row["stage"] for row in rows], ["04-b", "05-c", "06-d", "07-e", CUDNN, FLASH])
         b, wrong, d, e, cudnn, flash = rows
         self.assertEqual((b["ms"], b["ms_min"], b["ms_max"], b["samples"], b["launches"]), (4.0, 3.0, 5.0, 3, 7))
         self.assertAlmostEqual(b["tflops"], HEAD.flops() / 4e-3 / 1e12)
@@ -216,12 +222,12 @@ class Rows(unittest.TestCase):
     def test_geometric_means_are_over_the_lengths(self):
         rows = []
         for n, ms in ((512, [1.0]), (1024, [4.0])):
-            s = ct.shape(128, n, True)
-            rows += ct.result_rows(s, "bf16", {"04-b": RIGHT, ct.FLASH: RIGHT},
-                                   {"04-b": ms, ct.FLASH: [2.0], ct.MATMUL: [1.0]}, 1)
+            s = problems.shape(128, n, True)
+            rows += ct.result_rows(s, "bf16", {"04-b": RIGHT, FLASH: RIGHT},
+                                   {"04-b": ms, FLASH: [2.0], ct.MATMUL: [1.0]}, 1)
         rows += ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {}, 0)  # not timed
         means = {m["stage"]: m for m in ct.geometric_means(rows)}
-        self.assertEqual(set(means), {"04-b", ct.FLASH})
+        self.assertEqual(set(means), {"04-b", FLASH})
         mean = means["04-b"]
         self.assertEqual((mean["head_dim"], mean["causal"], mean["problems"]), (128, True, 2))
         self.assertAlmostEqual(mean["ratio_flash"], 1.0)
@@ -241,40 +247,40 @@ class Card(unittest.TestCase):
     ANSWER = "1410 MHz, 1980 MHz, 2619 MHz, 698.12 W, 700.00 W, 61, 0x0000000000000024, 580.1\n"
 
     def test_state(self):
-        state = ct.card_state(self.ANSWER)
+        state = card.card_state(self.ANSWER)
         self.assertEqual(state["slowed_by"], ["power cap", "temperature (software)"])
         self.assertEqual((state["clocks.sm"], state["driver_version"]), ("1410 MHz", "580.1"))
-        self.assertEqual(ct.card_state(""), {})
-        self.assertEqual(ct.card_state("Field \"clocks\" is not a valid field\n"), {})
-        self.assertEqual(ct.card_state(self.ANSWER.replace("0x0000000000000024", "[N/A]"))["slowed_by"], [])
+        self.assertEqual(card.card_state(""), {})
+        self.assertEqual(card.card_state("Field \"clocks\" is not a valid field\n"), {})
+        self.assertEqual(card.card_state(self.ANSWER.replace("0x0000000000000024", "[N/A]"))["slowed_by"], [])
 
     def test_range_of_clocks(self):
         other = self.ANSWER.replace("1410", "975").replace("24,", "00,")
-        clocks = ct.clocks_of([ct.card_state(self.ANSWER), {}, ct.card_state(other)])
+        clocks = card.clocks_of([card.card_state(self.ANSWER), {}, card.card_state(other)])
         self.assertEqual([clocks[what] for what in ("sm", "sm_max", "power")],
                          ["975 MHz to 1410 MHz", "1980 MHz", "698.12 W"])
         self.assertEqual(clocks["slowed_by"], ["power cap", "temperature (software)"])
-        self.assertEqual(ct.clocks_of([{}]), {})
+        self.assertEqual(card.clocks_of([{}]), {})
 
     def test_what_a_card_does_not_say_is_unknown(self):
         silent = self.ANSWER.replace("698.12 W, 700.00 W", "[N/A], [N/A]").replace("61,", "[Not Supported],")
-        clocks = ct.clocks_of([ct.card_state(silent)])
+        clocks = card.clocks_of([card.card_state(silent)])
         self.assertEqual([clocks[what] for what in ("sm", "power", "power_limit", "temperature")],
                          ["1410 MHz", "unknown", "unknown", "unknown"])
-        clocks = ct.clocks_of([ct.card_state(silent), ct.card_state(self.ANSWER)])
+        clocks = card.clocks_of([card.card_state(silent), card.card_state(self.ANSWER)])
         self.assertEqual([clocks[what] for what in ("power", "temperature")], ["698.12 W", "61 C"])
 
 
 class Sustained(unittest.TestCase):
     def test_samples_of_the_card(self):
-        self.assertEqual(ct.card_sample("1410, 698.12\n"), (1410, 698.12))
+        self.assertEqual(card.card_sample("1410, 698.12\n"), (1410, 698.12))
         for line in ("", "\n", "1410, [N/A]", "Field is not valid", "1, 2, 3"):
-            self.assertIsNone(ct.card_sample(line))
+            self.assertIsNone(card.card_sample(line))
 
     def test_the_second_half_is_what_counts(self):
         samples = [(t, 2000 - t, 10 * t) for t in range(11)]
-        self.assertEqual(ct.samples_between(samples, 2, 8), {"sm_mhz": 1993.5, "power_w": 65, "card_samples": 4})
-        self.assertEqual(ct.samples_between(samples, 20, 30), {"sm_mhz": None, "power_w": None, "card_samples": 0})
+        self.assertEqual(card.samples_between(samples, 2, 8), {"sm_mhz": 1993.5, "power_w": 65, "card_samples": 4})
+        self.assertEqual(card.samples_between(samples, 20, 30), {"sm_mhz": None, "power_w": None, "card_samples": 0})
 
     def test_rows(self):
         none = {"sm_mhz": None, "power_w": None, "card_samples": 0}
@@ -294,15 +300,15 @@ class Sustained(unittest.TestCase):
             tool = pathlib.Path(folder, "nvidia-smi")
             tool.write_text("#!/bin/sh\nfor i in 1 2 3; do echo 1410, 698.12; sleep 0.05; done; exec sleep 60\n")
             tool.chmod(0o755)
-            with unittest.mock.patch.object(ct, "torch", fake), unittest.mock.patch.dict(
-                    os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}), ct.CardSampler() as sampler:
+            with unittest.mock.patch.object(card, "torch", fake), unittest.mock.patch.dict(
+                    os.environ, {"PATH": f"{folder}:{os.environ['PATH']}"}), card.CardSampler() as sampler:
                 start = ct.time.monotonic()
                 while len(sampler.samples) < 3 and ct.time.monotonic() < start + 10:
                     ct.time.sleep(0.01)
             self.assertEqual([sample[1:] for sample in sampler.samples], [(1410, 698.12)] * 3)
             self.assertIsNotNone(sampler.process.returncode)
-            with unittest.mock.patch.object(ct, "torch", fake), unittest.mock.patch.dict(
-                    os.environ, {"PATH": "/nowhere"}), ct.CardSampler() as sampler:  # there is none
+            with unittest.mock.patch.object(card, "torch", fake), unittest.mock.patch.dict(
+                    os.environ, {"PATH": "/nowhere"}), card.CardSampler() as sampler:  # there is none
                 self.assertEqual(sampler.samples, [])
 
 
@@ -319,7 +325,7 @@ class Interface(unittest.TestCase):
             for name, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
                 field = kinds.get(kind, ctypes.c_void_p)
                 fields.append((name, field * int(count) if count else field))
-        self.assertEqual(ct.Forward._fields_, fields)
+        self.assertEqual(kernels.Forward._fields_, fields)
 
     def test_a_stage_gets_the_strides_of_the_tensors(self):
         class Tensor:
@@ -335,8 +341,8 @@ class Interface(unittest.TestCase):
         fake = types.SimpleNamespace(full=lambda *_, **__: Tensor(5), uint8=None,
                                      cuda=types.SimpleNamespace(current_stream=lambda: stream))
         library = Library()
-        with unittest.mock.patch.object(ct, "torch", fake):
-            run = ct.stage_run(library, "08-a", HEAD, "bf16")
+        with unittest.mock.patch.object(kernels, "torch", fake):
+            run = kernels.stage_run(library, "08-a", HEAD, "bf16")
             run(Tensor(1, 9, 8, 7, 1), Tensor(2, 6, 5, 4, 1), Tensor(3, 3, 2, 1, 1), Tensor(4, 12, 11, 10, 1))
         self.assertEqual(library.seen, ([1, 2, 3, 4], [(9, 8, 7), (6, 5, 4), (3, 2, 1), (12, 11, 10)]))
 
@@ -347,8 +353,8 @@ class Interface(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(source)
-            return subprocess.run([sys.executable, "-B", root / "tools/measure" / tool, *arguments], capture_output=True,
-                                  text=True, env=os.environ | {"PYTHONPATH": folder})
+            return subprocess.run([sys.executable, "-B", root / "tools/measure" / tool, *arguments],
+                                  capture_output=True, text=True, env=os.environ | {"PYTHONPATH": folder})
 
     def test_says_what_is_missing_and_ends_with_1(self):
         torch = {"torch/__init__.py": "class cuda:\n    is_available = lambda: {}\n", "torch/nn/__init__.py": "",

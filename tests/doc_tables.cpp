@@ -154,13 +154,13 @@ TEST_CASE("costs: a line for each configuration that may be chosen") {
     const std::string text = project.table("costs");
     INFO(text);
     CHECK(ends_with(text, of_the_card));
-    CHECK(std::count(text.begin(), text.end(), '|') == 7 * (2 + static_cast<int>(std::size(configuration_costs))));
+    CHECK(std::count(text.begin(), text.end(), '|') == 7 * (2 + static_cast<int>(std::size(attention::configuration_costs))));
     CHECK(text.find("of both cards") == text.npos);
     project.write("tune-h200.json", measured());
     CHECK(project.has("costs", "Microseconds, fitted to times in bf16 of both cards together"));
-    for (const ConfigurationCost& cost : configuration_costs)
+    for (const attention::ConfigurationCost& cost : attention::configuration_costs)
         CHECK(text.find((cost.causal ? " | yes | " : " | no | ") +
-                        to_string(configurations[static_cast<std::size_t>(cost.configuration)]) + " | ") != text.npos);
+                        to_string(attention::configurations[static_cast<std::size_t>(cost.configuration)]) + " | ") != text.npos);
 }
 
 TEST_CASE("few, drawn: the highest rung against the fastest of the others, what is wrong left out") {
@@ -186,8 +186,8 @@ TEST_CASE("few, drawn: the highest rung against the fastest of the others, what 
 TEST_CASE("choices: for each problem what a launch takes on 132 multiprocessors") {
     const std::string text = Project().table("choices");
     INFO(text);
-    AttentionShape few = {.heads = 4, .kv_heads = 4, .n_q = 512, .n_k = 512, .head_dim = 64};
-    const Configuration& first = configurations[static_cast<std::size_t>(configuration_for(few, 132))];
+    attention::AttentionShape few = {.heads = 4, .kv_heads = 4, .n_q = 512, .n_k = 512, .head_dim = 64};
+    const attention::Configuration& first = attention::configurations[static_cast<std::size_t>(attention::configuration_for(few, 132))];
     CHECK(text.find("| 64 | no | 4 | " + std::to_string(first.consumers) + " x " + std::to_string(first.B_c) + " | ") !=
           text.npos);
     CHECK(text.find("| 128 | yes | 262144 / N | ") != text.npos);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/measure/template_tables.py does without a GPU: which kernels it compares, how it counts lines and bytes."""
+"""What tools/measure/template_tables.py does without a GPU: which kernels it compares, how it counts lines, bytes."""
 import pathlib
 import re
 import struct

@@ -12,7 +12,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools/measure"))
-import compare_torch
+import problems
 import tune
 
 RESULTS = sorted((ROOT / "docs/results").glob("tune*.json"))
@@ -21,7 +21,7 @@ A, B = (name for name, c in list(KNOWN.items())[:2])
 
 
 def of_shape(d, causal, heads, n, n_k=None):
-    return compare_torch.Shape(1, heads, heads, n, n_k or n, d, causal)
+    return problems.Shape(1, heads, heads, n, n_k or n, d, causal)
 
 
 def result_of(times, multiprocessors=132):
@@ -177,7 +177,7 @@ class Header(unittest.TestCase):
 
     def test_the_result_files_have_all_candidates_on_all_shapes(self):
         for file in RESULTS:
-            timed = {(row["configuration"], compare_torch.Shape(**row["shape"])) for row in
+            timed = {(row["configuration"], problems.Shape(**row["shape"])) for row in
                      json.loads(file.read_text())["rows"]}
             self.assertEqual(timed, {(c.name, of) for of in tune.SHAPES for c in KNOWN.values()
                                      if c.d == of.head_dim and not c.shown}, file)

@@ -1,5 +1,5 @@
-// What tools/ladder/translate.cpp writes where CUDA has syntax of its own. `ladder check` puts this in front of a user's
-// file, as nvcc puts its cuda_runtime.h there.
+// What tools/ladder/translate.cpp writes where CUDA has syntax of its own. `ladder check` puts this in front of a
+// user's file, as nvcc puts its cuda_runtime.h there.
 #pragma once
 
 #include <cassert>

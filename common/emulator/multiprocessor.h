@@ -1,4 +1,4 @@
-// What the files of the machine share: the launch in progress, the multiprocessors that run its blocks, and how it fails.
+// What the files of the machine share: the launch in progress, the multiprocessors that run its blocks, how it fails.
 // machine.cpp runs threads, rendezvous.cpp lets them meet, grid.cpp hands out blocks, failure.cpp says what went wrong.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The runtime API: errors, the device, streams and events. Launches are in runtime_launch.cpp, memory in runtime_memory.cpp.
+// The runtime API: errors, the device, streams and events. runtime_launch.cpp has launches, runtime_memory.cpp memory.
 #include "runtime_api.h"
 
 #include <algorithm>

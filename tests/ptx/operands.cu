@@ -1,5 +1,5 @@
-// Kernels for tools/measure/ncu.py: each does one kind of access to shared memory many times, with and without conflicts,
-// so that what the emulator counts can be held against the profiler's counters.
+// Kernels for tools/measure/ncu.py: each does one kind of access to shared memory many times, with and without
+// conflicts, so that what the emulator counts can be held against the profiler's counters.
 #include <cstdint>
 #include <vector>
 

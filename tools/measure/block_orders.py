@@ -3,8 +3,9 @@
 
     tools/measure/block_orders.py --json docs/results/orders.json    the table in lesson 11
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Times
-are those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after another one.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does.
+Times are those of interleaved launches, without the profiler; bytes are the profiler's, of one launch after
+another one.
 """
 import argparse
 import dataclasses
@@ -14,9 +15,11 @@ import pathlib
 import statistics
 import sys
 
-from compare_torch import (LIBRARY, Shape, card_state, clocks_of, interleave, launches_in_a_row, milliseconds,
-                           open_library, shape, stage_run, start_card_query, torch)
+from card import card_state, clocks_of, start_card_query
+from compare_torch import interleave, launches_in_a_row, milliseconds
+from kernels import LIBRARY, open_library, stage_run, torch
 from ncu import add_metrics, commit, output_of, second_launches
+from problems import Shape, shape
 
 STAGES = ["09-warpgroup-mma", "10-warp-specialization",
           *("11-persistent-grid/" + name for name in ("a block for each task", "fixed schedule", "head after head",

@@ -13,123 +13,35 @@ Needs an NVIDIA GPU, PyTorch, and the library of all stages: `cmake --preset gpu
 wrong, or less accurate than PyTorch's flash attention by more than a tenth.
 """
 import argparse
-import ctypes
 import dataclasses
 import datetime
-import importlib
 import itertools
 import json
 import math
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
-import threading
 import time
 
-from ncu import ROOT, commit
+from card import CardSampler, card_state, clocks_of, samples_between, start_card_query
+from checks import EPSILON, Check
+from kernels import (CUDNN, FLASH, LIBRARY, PACKAGES, SDPA_BACKENDS, open_library, peer_name, peer_run, stage_run,
+                     torch)
+from ncu import commit
+from problems import GRIDS, MORE, SUSTAINED, Shape, shape
 
-try:
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-except ImportError:
-    torch = None
-
-LIBRARY = ROOT / "build/gpu/lib/libflashladder.so"
-FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
-SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
-                 "math": "MATH"}
-PACKAGES = ["flash_attn", "flash_attn_interface"]  # FlashAttention-2 and -3, where they are installed
-
-# As common/harness/run.cpp has them: the relative error that is allowed, and the last place.
-ALLOWED_ERROR = {"f32": 1e-5, "bf16": 5e-3, "f16": 1e-3}
-EPSILON = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
 ALLOWED_ERROR_RATIO = 1.1  # to FA2's error on the same inputs
 
 LEAST_ROUNDS = 3
 TIMED_MS = 5               # the fastest variant is launched so often in a row that it takes about this long
 MOST_LAUNCHES = 256
-CHUNK_BYTES = 1 << 30      # of the scores that a reference holds at a time
-MATH_BYTES = 4 << 30       # of the scores that PyTorch's math backend may hold, in float
 MATMUL = "matmul"          # 8192^3, bf16: takes its turns with the others, for the card's ceiling
 MATMUL_N, MATMUL_LAUNCHES = 8192, 4
-
-
-# ---- problems
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """AttentionShape of common/operations/attention/problem.h, without the dtype."""
-    batch: int
-    heads: int
-    kv_heads: int
-    n_q: int
-    n_k: int
-    head_dim: int
-    causal: bool
-
-    def flops(self):
-        """Of the forward pass, as every paper counts them."""
-        return 4 * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
-
-    def __str__(self):
-        heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads < self.heads else f"{self.heads}"
-        return f"d {self.head_dim}{' causal' if self.causal else ''}, N {self.n_q}, B {self.batch}, H {heads}"
-
-
-def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
-    """16384 tokens and a model width of 2048, where nothing else is said."""
-    heads = heads or max(1, 2048 // head_dim)
-    return Shape(batch or max(1, 16384 // n), heads, kv_heads or heads, n, n, head_dim, causal)
-
-
-def drawn_shapes(number, seed=2026):
-    """Of all sizes, the same each time: what nothing was tuned for."""
-    draw = random.Random(seed)
-    return [shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8), draw.randint(2, 48))
-            for _ in range(number)]
-
-
-GRIDS = {
-    "full": [shape(d, n, causal) for d in (64, 128) for causal in (False, True)
-             for n in (512, 1024, 2048, 4096, 8192, 16384)],
-    "short": [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 8192)],
-    "ladder": [shape(128, 4096, False), shape(64, 4096, False)],
-    "few": [shape(d, n, causal, batch=1, heads=heads) for d in (64, 128) for causal in (False, True)
-            for heads in (4, 8, 32) for n in (1024, 2048, 4096, 8192)],
-    "drawn": drawn_shapes(24),
-}
-NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
-MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),
-        *(shape(256, 4096, causal) for causal in (False, True)),
-        *(shape(d, n, causal, batch=16384 // neighbour) for d in (64, 128) for causal in (False, True)
-          for odd, neighbour in NEIGHBOURS.items() for n in (odd, neighbour))]
-SUSTAINED = [shape(128, n, False) for n in (4096, 16384)]
 SUSTAINED_MS, SUSTAINED_ROUNDS, REST_SECONDS = 400, 3, 0.3
 
 
-def sampled_rows(n, seed=1):
-    """The queries of each head to check: all up to 2048, else the first and last of blocks of 64, and random ones."""
-    if n <= 2048:
-        return list(range(n))
-    edges = {row for first in range(0, n, 64) for row in (first, min(first + 64, n) - 1)}
-    return sorted(edges | set(random.Random(seed).sample(range(n), 512)))
-
-
 # ---- numbers
-
-
-def why_wrong(dtype, error, worst_row, allowed_worst_row, lse_error=0.0):
-    """The rules of the tests: a line that says which is broken, or "". NaN breaks each."""
-    allowed = ALLOWED_ERROR[dtype]
-    for name, value, bound in (("error", error, allowed), ("worst row", worst_row, allowed_worst_row),
-                               ("LSE error", lse_error, allowed)):
-        if not value <= bound:
-            return f"{name} {value:.2e}, allowed {bound:.2e}"
-    return ""
 
 
 def launches_in_a_row(fastest_ms):
@@ -232,273 +144,6 @@ def means_table(means):
                         [[m["stage"], str(m["head_dim"]), "yes" if m["causal"] else "no", str(m["problems"]),
                           cell(m["tflops"], ".1f"), cell(m["ratio_flash"], ".3f"), cell(m["ratio_cudnn"], ".3f"),
                           cell(m["ratio_below"], ".3f")] for m in means])
-
-
-# ---- the card
-
-CARD_FIELDS = ["clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw", "power.limit", "temperature.gpu",
-               "clocks_event_reasons.active", "driver_version"]
-SLOWED_BY = {0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
-             0x20: "temperature (software)", 0x40: "temperature (hardware)", 0x80: "power brake",
-             0x100: "display clocks"}
-
-
-def start_card_query():
-    """nvidia-smi is slow to start: it answers while the card works."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(CARD_FIELDS)}", "--format=csv,noheader",
-               f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"]
-    try:
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    except OSError:
-        return None
-
-
-def card_state(answer):
-    """{field: text} of one line of nvidia-smi, and why the clock is not at its maximum; {} if it does not answer."""
-    values = [value.strip() for value in answer.splitlines()[0].split(",")] if answer.strip() else []
-    if len(values) != len(CARD_FIELDS):
-        return {}
-    state = dict(zip(CARD_FIELDS, values))
-    try:
-        bits = int(state["clocks_event_reasons.active"], 16)
-    except ValueError:
-        bits = 0
-    return state | {"slowed_by": [name for bit, name in SLOWED_BY.items() if bits & bit]}
-
-
-def first_number(text):
-    """700.0 of "700.00 W"; None if it does not begin with a number."""
-    try:
-        return float(text.split()[0])
-    except (ValueError, IndexError):
-        return None
-
-
-def clocks_of(states):
-    """For the result file: the range of what was seen under load."""
-    states = [state for state in states if state]
-    if not states:
-        return {}
-
-    def seen(field):
-        known = {state[field]: value for state in states if (value := first_number(state[field])) is not None}
-        values = sorted(known, key=known.get) or ["unknown"]  # some cards say [N/A] of their power
-        return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
-    return {"sm": seen("clocks.sm"), "sm_max": seen("clocks.max.sm"), "memory": seen("clocks.mem"),
-            "power": seen("power.draw"), "power_limit": seen("power.limit"),
-            "temperature": (t := seen("temperature.gpu")) + (" C" if t != "unknown" else ""),
-            "slowed_by": sorted({name for state in states for name in state["slowed_by"]})}
-
-
-class CardSampler:
-    """The SM clock and the power of the card every few milliseconds, by nvidia-smi, while it is open."""
-
-    def __enter__(self):
-        self.samples, self.process = [], None  # (time.monotonic(), MHz, W)
-        command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits",
-                   "--loop-ms=20", f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"]
-        try:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            return self
-        self.thread = threading.Thread(target=self.read, daemon=True)
-        self.thread.start()
-        give_up = time.monotonic() + 10
-        while not self.samples and time.monotonic() < give_up and self.process.poll() is None:
-            time.sleep(0.01)
-        return self
-
-    def read(self):
-        for line in self.process.stdout:
-            if sample := card_sample(line):
-                self.samples.append((time.monotonic(), *sample))
-
-    def __exit__(self, *_):
-        if self.process:
-            self.process.terminate()
-            self.process.wait()
-            self.thread.join(timeout=1)
-            self.process.stdout.close()
-
-
-def card_sample(line):
-    """(MHz, W) of "1410, 698.12"; None if it says anything else."""
-    try:
-        clock, power = map(float, line.split(","))
-    except ValueError:
-        return None
-    return clock, power
-
-
-def samples_between(samples, start, end):
-    """What the card was like: the median clock and power of the second half of the time, and of how many samples."""
-    seen = [sample for sample in samples if (start + end) / 2 <= sample[0] <= end]
-    median = lambda i: statistics.median(sample[i] for sample in seen) if seen else None
-    return {"sm_mhz": median(1), "power_w": median(2), "card_samples": len(seen)}
-
-
-# ---- the stages
-
-
-class Forward(ctypes.Structure):
-    """FlashLadderForward of common/interface/flashladder.h."""
-    _fields_ = [("stage", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
-                *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "n_q", "n_k", "head_dim", "causal")),
-                ("scale", ctypes.c_float),
-                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "lse", "scratch", "stream")),
-                *((name + "_strides", ctypes.c_longlong * 3) for name in ("Q", "K", "V", "O"))]
-
-
-class Library:
-    """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
-
-    def __init__(self, path):
-        self.library = ctypes.CDLL(str(path))
-
-    def call(self, function, *arguments):
-        function = getattr(self.library, function)
-        function.restype = ctypes.c_char_p
-        if error := function(*map(ctypes.byref, arguments)):
-            raise RuntimeError(error.decode())
-
-    def stages(self):
-        """[{stage, dtypes, head_dims, causal, lse, ...}]"""
-        text = ctypes.c_char_p()
-        self.call("flashladder_stages", text)
-        return json.loads(text.value)
-
-    def scratch_bytes(self, problem):
-        size = ctypes.c_size_t()
-        self.call("flashladder_scratch_bytes", problem, size)
-        return size.value
-
-    def forward(self, problem):
-        self.call("flashladder_forward", problem)
-
-
-def open_library(path):
-    """The library. SystemExit, with a sentence, if it is missing, or PyTorch, or a GPU: for all tools that time with
-    PyTorch."""
-    tool = pathlib.Path(sys.argv[0]).name
-    if torch is None:
-        sys.exit(f"{tool} needs PyTorch (2.5 or newer), and this Python has none")
-    if not torch.cuda.is_available():
-        sys.exit(f"{tool} needs an NVIDIA GPU, and PyTorch sees none")
-    try:
-        return Library(pathlib.Path(path).resolve())
-    except OSError as error:
-        sys.exit(f"{tool} needs the library of all stages ({error}), which is built by: cmake --preset gpu && "
-                 "cmake --build --preset gpu --target flashladder")
-
-
-def stage_run(library, stage, shape, dtype):
-    """run(q, k, v, O, lse) of a stage on PyTorch's current stream; returns O. RuntimeError if it cannot do this."""
-    problem = Forward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
-                      **dataclasses.asdict(shape))
-    scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
-
-    def run(q, k, v, O=None, lse=None):
-        O = torch.empty_like(q) if O is None else O
-        for name, tensor in zip("QKVO", (q, k, v, O)):
-            setattr(problem, name, tensor.data_ptr())
-            setattr(problem, name + "_strides", tensor.stride()[:3])
-        problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
-        problem.stream = torch.cuda.current_stream().cuda_stream
-        library.forward(problem)
-        return O
-    return run
-
-
-# ---- the peers
-
-
-def peer_run(peer, shape):
-    """run(q, k, v) of a peer; returns O. ImportError or RuntimeError, now or at the first run, if there is no such."""
-    if peer in PACKAGES:
-        attention = importlib.import_module(peer).flash_attn_func
-
-        def run(q, k, v):  # they take (batch, sequence, heads, head_dim), of any strides
-            O = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=shape.causal)
-            return (O[0] if isinstance(O, tuple) else O).transpose(1, 2)
-        return run
-    if peer == "math" and 4 * shape.batch * shape.heads * shape.n_q * shape.n_k > MATH_BYTES:
-        raise RuntimeError("its scores would take too much memory")
-    backend = getattr(SDPBackend, SDPA_BACKENDS[peer])
-
-    def run(q, k, v):
-        with sdpa_kernel(backend):
-            return scaled_dot_product_attention(q, k, v, is_causal=shape.causal,
-                                                enable_gqa=shape.kv_heads < shape.heads)
-    return run
-
-
-def peer_name(peer):
-    return f"peer:torch-{peer}" if peer in SDPA_BACKENDS else f"peer:{peer}"
-
-
-# ---- checks
-
-
-def attention_rows(q, k, v, rows, causal, real, stored):
-    """Some queries' attention as its definition reads. Sums are of type `real`; what standard attention would store is
-    rounded to `stored`. O (batch * heads, rows, head_dim) and LSE (batch * heads, rows), both `real`."""
-    n_q, n_k, scale = q.shape[2], k.shape[2], q.shape[3]**-0.5
-    group = q.shape[1] // k.shape[1]
-    rows = torch.tensor(rows, device=q.device)
-    hidden = torch.arange(n_k, device=q.device) > rows[:, None] + n_k - n_q
-    q = q[:, :, rows].flatten(0, 1)
-    k, v = (x.repeat_interleave(group, dim=1).flatten(0, 1) for x in (k, v))
-    heads_at_once = max(1, CHUNK_BYTES // (8 * len(rows) * n_k))
-    parts = []
-    for q_heads, k_heads, v_heads in zip(*(x.split(heads_at_once) for x in (q, k, v))):
-        S = (scale * (q_heads.to(real) @ k_heads.to(real).mT)).to(stored).to(real)
-        if causal:
-            S.masked_fill_(hidden, -math.inf)
-        P = S.softmax(-1).to(stored).to(real)
-        parts.append(((P @ v_heads.to(real)).to(stored).to(real), S.logsumexp(-1)))
-    return tuple(map(torch.cat, zip(*parts)))
-
-
-def errors(O, reference, rows=None):
-    """Relative Frobenius error over the rows of the reference, and that of the worst row. `rows` of a whole O
-    (batch, heads, n_q, head_dim), which must be finite everywhere; none if O has the rows of the reference."""
-    if rows is not None:
-        if not torch.isfinite(O).all():
-            return math.nan, math.nan
-        O = O[:, :, torch.tensor(rows, device=O.device)].flatten(0, 1)
-    difference = O.double() - reference
-    return ((difference.norm() / reference.norm()).item(),
-            (difference.norm(dim=-1) / reference.norm(dim=-1)).max().item())
-
-
-class Check:
-    """Judges the variants of one problem on inputs q, k, v, against float64."""
-
-    def __init__(self, inputs, causal, dtype):
-        self.inputs, self.dtype, self.rows = inputs, dtype, sampled_rows(inputs[0].shape[2])
-        self.reference, self.lse = attention_rows(*inputs, self.rows, causal, torch.float64, torch.float64)
-        standard, _ = attention_rows(*inputs, self.rows, causal, torch.float32, inputs[0].dtype)
-        self.allowed_worst_row = 2 * max(errors(standard, self.reference)[1], 2 * EPSILON[dtype])
-
-    def verdict(self, run, writes_to_ours=False, has_lse=False):
-        """{error, worst_row, wrong?}. Ours is given outputs full of NaN; a peer allocates, where NaN has just been."""
-        q = self.inputs[0]
-        poison = torch.full_like(q, math.nan)
-        if writes_to_ours:
-            O = run(*self.inputs, O=poison)
-        else:
-            del poison
-            O = run(*self.inputs)
-        error, worst_row = errors(O, self.reference, self.rows)
-        lse_error = 0.0
-        if has_lse:
-            lse = torch.full(q.shape[:3], math.nan, device=q.device)
-            run(*self.inputs, lse=lse)
-            lse = lse[:, :, torch.tensor(self.rows, device=q.device)].flatten(0, 1)
-            lse_error = ((lse - self.lse).abs() / self.lse.abs().clamp(min=1)).max().item()
-        wrong = why_wrong(self.dtype, error, worst_row, self.allowed_worst_row, lse_error)
-        number = lambda x: x if math.isfinite(x) else None  # JSON has no NaN
-        return {"error": number(error), "worst_row": number(worst_row)} | ({"wrong": wrong} if wrong else {})
 
 
 # ---- times

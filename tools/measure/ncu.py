@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """What the same launches cost on a GPU, by Nsight Compute, and on the emulator: for the table in docs/counting.md.
 
-    tools/measure/ncu.py profile docs/results/ncu.json          on a machine with a GPU, after `cmake --build --preset gpu`
+    tools/measure/ncu.py profile docs/results/ncu.json          on a machine with a GPU, after
+                                                                `cmake --build --preset gpu`
     tools/measure/ncu.py count docs/results/ncu-emulator.json   anywhere, after `./ladder`
 
     tools/measure/ncu.py beside profile.json                    what `./ladder profile NN --json profile.json` has
-                                                                counted beside what the same launch costs; adds it to the file
+                                                                counted beside what the same launch costs; adds it to
+                                                                the file
 
 With --operands, of kernels that do little but ldmatrix, stmatrix, cp.async or wgmma: docs/results/operands.json and
 docs/results/operands-emulator.json. `profile` then also writes FILE.raw: every counter that has to do with these.

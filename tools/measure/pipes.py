@@ -3,8 +3,8 @@
 
     tools/measure/pipes.py --json docs/results/pipes.json
 
-Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Of two
-launches of each the second is profiled: it finds L2 as another launch leaves it.
+Needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all stages, as tools/measure/compare_torch.py does. Of
+two launches of each the second is profiled: it finds L2 as another launch leaves it.
 """
 import argparse
 import dataclasses
@@ -13,8 +13,9 @@ import pathlib
 import sys
 
 from block_orders import random_inputs
-from compare_torch import CUDNN, LIBRARY, open_library, peer_run, shape, stage_run
+from kernels import CUDNN, LIBRARY, open_library, peer_run, stage_run
 from ncu import PIPES, busy, commit, output_of, profiler_version, second_launches
+from problems import shape
 from template_tables import today
 
 KERNELS = {"09-warpgroup-mma": "warpgroup_flash", "10-warp-specialization": "specialized_flash",

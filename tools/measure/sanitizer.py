@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What compute-sanitizer says of the synchronisation mutants, for the table in docs/emulator.md.
 
-    tools/measure/sanitizer.py docs/results/racecheck.json    on a machine with a GPU, after `cmake --build --preset gpu`
+    tools/measure/sanitizer.py docs/results/racecheck.json   on a machine with a GPU, after `cmake --build --preset gpu`
 
 Each mutant runs in processes of its own: without a tool, several times, and under each tool once. One that hangs is
 stopped.

@@ -5,8 +5,8 @@
     tools/measure/template_tables.py --sizes --json docs/results/template.json  without a GPU: lines and machine code
 
 Each writes its own part of the file. The first needs an NVIDIA GPU, PyTorch, Nsight Compute and the library of all
-stages, as tools/measure/block_orders.py does; each kernel is checked first, then all take turns. The second needs nvcc, in
-PATH or by --nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
+stages, as tools/measure/block_orders.py does; each kernel is checked first, then all take turns. The second needs nvcc,
+in PATH or by --nvcc, and the library to say how large it is. Its machine code is that for sm_90a.
 """
 import argparse
 import ctypes
@@ -22,9 +22,11 @@ import sys
 import tempfile
 
 import tune
-from compare_torch import (ALLOWED_ERROR, LIBRARY, card_state, clocks_of, open_library, shape, stage_run,
-                           start_card_query)
+from card import card_state, clocks_of, start_card_query
+from checks import ALLOWED_ERROR
+from kernels import LIBRARY, open_library, stage_run
 from ncu import ROOT, add_metrics, commit, output_of, second_launches
+from problems import shape
 
 # ---- what is measured
 

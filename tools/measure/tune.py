@@ -6,8 +6,8 @@
 
 Without --write it prints costs.h. Of several cards' times it takes the geometric mean. A configuration is a row of
 common/operations/attention/configurations.h; those that are there for the tables of the lesson are not timed. To time needs an NVIDIA
-GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked first, and
-then all take turns.
+GPU, PyTorch and the library of all stages, as tools/measure/compare_torch.py does: every configuration is checked
+first, and then all take turns.
 """
 import argparse
 import dataclasses
@@ -18,8 +18,10 @@ import re
 import statistics
 import sys
 
-from compare_torch import LIBRARY, Shape, card_state, clocks_of, open_library, shape, stage_run, start_card_query
+from card import card_state, clocks_of, start_card_query
+from kernels import LIBRARY, open_library, stage_run
 from ncu import ROOT, commit, output_of
+from problems import Shape, shape
 
 STAGE = "14-lcsf"
 CONFIGURATIONS = ROOT / "common/operations/attention/configurations.h"

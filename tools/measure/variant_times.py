@@ -13,8 +13,10 @@ import json
 import pathlib
 
 from block_orders import measure_times
-from compare_torch import LIBRARY, card_state, clocks_of, open_library, shape, start_card_query, torch
+from card import card_state, clocks_of, start_card_query
+from kernels import LIBRARY, open_library, torch
 from ncu import commit, output_of
+from problems import shape
 
 VARIANTS = {"12-overlap": ["", "no overlap", "ping-pong", "intra", "no overlap, scores multiplied before",
                            "scores multiplied before"],

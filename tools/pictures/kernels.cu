@@ -7,6 +7,8 @@
 namespace flashladder {
 namespace {
 
+using namespace attention;
+
 constexpr int warp = 32;
 
 /// A and B say of each element which it is, and `ldmatrix` shows who gets it. With other A and B the product is

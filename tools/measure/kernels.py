@@ -1,0 +1,123 @@
+"""What is measured: the stages, by the library's C interface, and the peers, which are other people's kernels. Both as
+functions of PyTorch's tensors."""
+import ctypes
+import dataclasses
+import importlib
+import json
+import pathlib
+import sys
+
+from ncu import ROOT
+
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+except ImportError:
+    torch = None
+
+LIBRARY = ROOT / "build/gpu/lib/libflashladder.so"
+FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
+SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
+                 "math": "MATH"}
+PACKAGES = ["flash_attn", "flash_attn_interface"]  # FlashAttention-2 and -3, where they are installed
+MATH_BYTES = 4 << 30  # of the scores that PyTorch's math backend may hold, in float
+
+
+# ---- the stages
+
+
+class Forward(ctypes.Structure):
+    """FlashLadderForward of common/interface/flashladder.h."""
+    _fields_ = [("stage", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
+                *((name, ctypes.c_int) for name in ("batch", "heads", "kv_heads", "n_q", "n_k", "head_dim", "causal")),
+                ("scale", ctypes.c_float),
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "lse", "scratch", "stream")),
+                *((name + "_strides", ctypes.c_longlong * 3) for name in ("Q", "K", "V", "O"))]
+
+
+class Library:
+    """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+
+    def call(self, function, *arguments):
+        function = getattr(self.library, function)
+        function.restype = ctypes.c_char_p
+        if error := function(*map(ctypes.byref, arguments)):
+            raise RuntimeError(error.decode())
+
+    def stages(self):
+        """[{stage, dtypes, head_dims, causal, lse, ...}]"""
+        text = ctypes.c_char_p()
+        self.call("flashladder_stages", text)
+        return json.loads(text.value)
+
+    def scratch_bytes(self, problem):
+        size = ctypes.c_size_t()
+        self.call("flashladder_scratch_bytes", problem, size)
+        return size.value
+
+    def forward(self, problem):
+        self.call("flashladder_forward", problem)
+
+
+def open_library(path):
+    """The library. SystemExit, with a sentence, if it is missing, or PyTorch, or a GPU: for all tools that time with
+    PyTorch."""
+    tool = pathlib.Path(sys.argv[0]).name
+    if torch is None:
+        sys.exit(f"{tool} needs PyTorch (2.5 or newer), and this Python has none")
+    if not torch.cuda.is_available():
+        sys.exit(f"{tool} needs an NVIDIA GPU, and PyTorch sees none")
+    try:
+        return Library(pathlib.Path(path).resolve())
+    except OSError as error:
+        sys.exit(f"{tool} needs the library of all stages ({error}), which is built by: cmake --preset gpu && "
+                 "cmake --build --preset gpu --target flashladder")
+
+
+def stage_run(library, stage, shape, dtype):
+    """run(q, k, v, O, lse) of a stage on PyTorch's current stream; returns O. RuntimeError if it cannot do this."""
+    problem = Forward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
+                      **dataclasses.asdict(shape))
+    scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
+
+    def run(q, k, v, O=None, lse=None):
+        O = torch.empty_like(q) if O is None else O
+        for name, tensor in zip("QKVO", (q, k, v, O)):
+            setattr(problem, name, tensor.data_ptr())
+            setattr(problem, name + "_strides", tensor.stride()[:3])
+        problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
+        problem.stream = torch.cuda.current_stream().cuda_stream
+        library.forward(problem)
+        return O
+    return run
+
+
+# ---- the peers
+
+
+def peer_run(peer, shape):
+    """run(q, k, v) of a peer; returns O. ImportError or RuntimeError, now or at the first run, if there is no such."""
+    if peer in PACKAGES:
+        attention = importlib.import_module(peer).flash_attn_func
+
+        def run(q, k, v):  # they take (batch, sequence, heads, head_dim), of any strides
+            O = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=shape.causal)
+            return (O[0] if isinstance(O, tuple) else O).transpose(1, 2)
+        return run
+    if peer == "math" and 4 * shape.batch * shape.heads * shape.n_q * shape.n_k > MATH_BYTES:
+        raise RuntimeError("its scores would take too much memory")
+    backend = getattr(SDPBackend, SDPA_BACKENDS[peer])
+
+    def run(q, k, v):
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(q, k, v, is_causal=shape.causal,
+                                                enable_gqa=shape.kv_heads < shape.heads)
+    return run
+
+
+def peer_name(peer):
+    return f"peer:torch-{peer}" if peer in SDPA_BACKENDS else f"peer:{peer}"

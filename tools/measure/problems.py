@@ -1,0 +1,61 @@
+"""The problems that stages and peers are measured on."""
+import dataclasses
+import random
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """AttentionShape of common/operations/attention/problem.h, without the dtype."""
+    batch: int
+    heads: int
+    kv_heads: int
+    n_q: int
+    n_k: int
+    head_dim: int
+    causal: bool
+
+    def flops(self):
+        """Of the forward pass, as every paper counts them."""
+        return 4 * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
+
+    def __str__(self):
+        heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads < self.heads else f"{self.heads}"
+        return f"d {self.head_dim}{' causal' if self.causal else ''}, N {self.n_q}, B {self.batch}, H {heads}"
+
+
+def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
+    """16384 tokens and a model width of 2048, where nothing else is said."""
+    heads = heads or max(1, 2048 // head_dim)
+    return Shape(batch or max(1, 16384 // n), heads, kv_heads or heads, n, n, head_dim, causal)
+
+
+def drawn_shapes(number, seed=2026):
+    """Of all sizes, the same each time: what nothing was tuned for."""
+    draw = random.Random(seed)
+    return [shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8), draw.randint(2, 48))
+            for _ in range(number)]
+
+
+GRIDS = {
+    "full": [shape(d, n, causal) for d in (64, 128) for causal in (False, True)
+             for n in (512, 1024, 2048, 4096, 8192, 16384)],
+    "short": [shape(d, n, causal) for d in (64, 128) for causal in (False, True) for n in (1024, 8192)],
+    "ladder": [shape(128, 4096, False), shape(64, 4096, False)],
+    "few": [shape(d, n, causal, batch=1, heads=heads) for d in (64, 128) for causal in (False, True)
+            for heads in (4, 8, 32) for n in (1024, 2048, 4096, 8192)],
+    "drawn": drawn_shapes(24),
+}
+NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
+MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),
+        *(shape(256, 4096, causal) for causal in (False, True)),
+        *(shape(d, n, causal, batch=16384 // neighbour) for d in (64, 128) for causal in (False, True)
+          for odd, neighbour in NEIGHBOURS.items() for n in (odd, neighbour))]
+SUSTAINED = [shape(128, n, False) for n in (4096, 16384)]
+
+
+def sampled_rows(n, seed=1):
+    """The queries of each head to check: all up to 2048, else the first and last of blocks of 64, and random ones."""
+    if n <= 2048:
+        return list(range(n))
+    edges = {row for first in range(0, n, 64) for row in (first, min(first + 64, n) - 1)}
+    return sorted(edges | set(random.Random(seed).sample(range(n), 512)))
