@@ -2,8 +2,11 @@
 #
 #   add_kernels(<target> <file.cu> [UNFINISHED])   an object library: by nvcc, or by the C++ compiler with the emulator's
 #                                                  checks. UNFINISHED code may leave variables and functions unused
-#       or QUICK [WITH_VARIANTS]                   the same, as soon as the compiler can: not optimised, and without the
-#                                                  variants made by with_bf16_types_of (operations/attention/launch_forward.h)
+#       or QUICK [WITH_VARIANTS]                   the same, as soon as the compiler can: not optimised, and without
+#                                                  variants: those made by with_bf16_types_of (operations/attention/launch_forward.h)
+#                                                  say so when they are launched
+#       VARIANTS [<variants.cu>]                   of a rung with such a file, which includes <file.cu>: it is compiled in
+#                                                  its place, but if QUICK without WITH_VARIANTS
 #       or CHECK_INDICES                           an index too large for its array is an error, as in what is unfinished
 #       or BESIDE_SOLUTION                         a learner's file in a program that has the solution too. It may leave
 #                                                  as much unused
@@ -132,8 +135,15 @@ function(quick_headers)
 endfunction()
 
 function(add_kernels target file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;QUICK;WITH_VARIANTS;BESIDE_SOLUTION;CHECK_INDICES" "" "")
-  add_library(${target} OBJECT ${file})
+  cmake_parse_arguments(PARSE_ARGV 2 arg "UNFINISHED;QUICK;WITH_VARIANTS;BESIDE_SOLUTION;CHECK_INDICES" "VARIANTS" "")
+  set(compiled ${file})
+  if(arg_VARIANTS AND (NOT arg_QUICK OR arg_WITH_VARIANTS))
+    set(compiled ${arg_VARIANTS})
+  endif()
+  add_library(${target} OBJECT ${compiled})
+  if(NOT compiled STREQUAL file)
+    target_compile_definitions(${target} PRIVATE "FLASHLADDER_RUNG=\"${file}\"")
+  endif()
   target_link_libraries(${target} PRIVATE harness kernel_options
                         $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_QUICK}>>:unfinished_options>
                         $<IF:$<BOOL:${arg_QUICK}>,quick_options,optimised_options>
@@ -149,7 +159,7 @@ function(add_kernels target file)
     target_link_libraries(${target} PRIVATE first_header)
   endif()
   if(FLASHLADDER_BACKEND STREQUAL "cpu")
-    set_source_files_properties(${file} PROPERTIES LANGUAGE CXX)
+    set_source_files_properties(${compiled} PROPERTIES LANGUAGE CXX)
   elseif(EXISTS ${file})
     if(target MATCHES "^solution-")
       architectures_of(${file} architectures ${CMAKE_CUDA_ARCHITECTURES})

@@ -50,7 +50,8 @@ set(ENV{PATH} "${folder}:$ENV{PATH}")
 set(bad "")
 file(GLOB logs ${BUILD}/CMakeFiles/*.dir/solutions/*/*.cu.o.log
   ${BUILD}/*/CMakeFiles/*.dir/__/chapters/*/*.cu.o.log
-  ${BUILD}/tools/ladder/CMakeFiles/*.dir/__/__/chapters/*/*.cu.o.log)
+  ${BUILD}/tools/ladder/CMakeFiles/*.dir/__/__/chapters/*/*.cu.o.log
+  ${BUILD}/*/CMakeFiles/chapter-*.dir/__/solutions/*/variants.cu.o.log)
 list(SORT logs)
 if(NOT logs)
   message(FATAL_ERROR "nothing is built in ${BUILD}")
@@ -59,7 +60,7 @@ foreach(log IN LISTS logs)
   string(REGEX REPLACE "\\.log$" "" object ${log})
   cmake_path(GET object PARENT_PATH folder)
   cmake_path(GET folder FILENAME rung)
-  if(object MATCHES "/chapters/")
+  if(object MATCHES "/__/")
     string(APPEND rung " (yours)")
   endif()
   execute_process(COMMAND c++filt INPUT_FILE ${log} OUTPUT_VARIABLE report)

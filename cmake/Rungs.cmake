@@ -14,11 +14,17 @@ macro(get_rung rung)
     message(FATAL_ERROR "solutions/${rung} must have one kernel, named like a folder of common/operations: found '${operation}'")
   endif()
 endmacro()
+# The file of a rung's variants, if it has one.
+function(variants_of rung result)
+  file(GLOB file CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/${rung}/variants.cu)
+  set(${result} "${file}" PARENT_SCOPE)
+endfunction()
 
 # solution-NN-name: the kernel of solutions/NN-name, for tests and tools to link.
 function(add_rungs)
   foreach(rung IN LISTS FLASHLADDER_RUNGS)
     get_rung(${rung})
-    add_kernels(solution-${rung} ${CMAKE_SOURCE_DIR}/solutions/${rung}/${operation}.cu)
+    variants_of(${rung} variants)
+    add_kernels(solution-${rung} ${CMAKE_SOURCE_DIR}/solutions/${rung}/${operation}.cu VARIANTS ${variants})
   endforeach()
 endfunction()

@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <stdexcept>
 
 #include "launch.h"
 
@@ -325,7 +326,10 @@ TEST_CASE("Q and O of more than 2^31 elements" * doctest::skip()) {
 
 const Stage& stage_under_test() { return find_stage(stages().front().get().name()); }
 
-const Stage& variant(std::string_view name) { return find_stage(fmt::format("{}/{}", stage_under_test().name(), name)); }
+const Stage& variant(std::string_view name) {
+    if (variants().empty()) throw std::logic_error("compiled without variants");
+    return find_stage(fmt::format("{}/{}", stage_under_test().name(), name));
+}
 
 AttentionShape with_enough_rows(AttentionShape shape) {
     const int rows = shape.batch * shape.heads * shape.n_q, times = (32 + rows - 1) / rows;

@@ -648,6 +648,7 @@ TEST_CASE("diff: from the rung below, without exercise markers") {
     CHECK(result.says("+            const float rescale = expf(m[r] - reference);"));
     CHECK(!result.says("STARTER"));
     CHECK(project.ladder("diff 00").says("the lowest rung"));
+    CHECK(project.ladder("diff 13").says("\nMoved to common/lcsf/turns.h: Turns"));
 }
 
 TEST_CASE("a starter is red and names its lowest open exercise; solved, it is green; reset, it is the starter again") {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "files.h"
+#include "moved.h"
 
 #include <fcntl.h>
 #include <filesystem>
@@ -83,6 +84,27 @@ TEST_CASE("markers that do not match are named with their line") {
     CHECK(message("// EXERCISE 1.1\n") == "line 1: EXERCISE without a statement");
     CHECK(message("// EXERCISE 1.1 a\nx\n// END 1.1\n") == "line 3: EXERCISE 1.1 has no STARTER");
     CHECK(message("// EXERCISES are words here\n").empty());
+}
+
+TEST_CASE("what a rung has moved to common/ comes behind what is its idea") {
+    const std::string below = "int kept() {\n    return 1;\n}\n"
+                              "/// Goes.\ntemplate <class T>\nstruct Ring {\n    int slot;\n    void init() {\n"
+                              "        first(slot);\n    }\n};\n"
+                              "struct Old {\n    void init() { slot = 0; }\n};\n"
+                              "void last() {\n    kept();\n}\n";
+    const std::string above = "int kept() {\n    return 2;\n}\nvoid last() {\n    kept();\n}\n";
+    const auto moved = moved_lines(below, above, {{"ring.h", "struct Ring {\n    void init() {\n    }\n};\n"}});
+    std::string lines;
+    for (const auto& [line, definition] : moved) lines += std::to_string(line) + " " + definition.name + " " + definition.header + ", ";
+    CHECK(lines == "3 Ring ring.h, 4 Ring ring.h, 5 Ring ring.h, 6 Ring ring.h, 7 init ring.h, 8 init ring.h, 9 init ring.h, "
+                   "10 Ring ring.h, ");
+    const std::string difference = "--- below\n+++ above\n@@ -1,5 +1,3 @@\n int kept() {\n-    return 1;\n+    return 2;\n }\n"
+                                   "-/// Goes.\n-template <class T>\n@@ -11,1 +4,0 @@\n-};\n@@ -14,1 +5,0 @@\n-};\n";
+    CHECK(idea_first(difference, moved) ==
+          "--- below\n+++ above\n@@ -1,3 +1,3 @@\n int kept() {\n-    return 1;\n+    return 2;\n }\n@@ -14,1 +5,0 @@\n-};\n"
+          "\nMoved to common/ring.h: Ring\n-/// Goes.\n-template <class T>\n-};\n");
+    CHECK(idea_first("--- below\n+++ above\n@@ -4,1 +3,0 @@\n-/// Goes.\n", moved) ==
+          "--- below\n+++ above\n\nMoved to common/ring.h: Ring\n-/// Goes.\n");
 }
 
 TEST_CASE("a mutant replaces what occurs once, and nothing else") {

@@ -57,16 +57,17 @@ std::string replaced(std::string text, const std::string& from, const std::strin
     return text;
 }
 
-/// How a program with another text in the place of a rung's kernel is made: the commands of a target that has one.
+/// How a program with another text in the place of a rung's kernel is made: the commands of a target that has one, which
+/// compile it, or a file that includes it.
 struct Recipe {
     std::string source, object, program;  // as the commands name them
     std::string commands;
 };
-Recipe recipe_of(const std::string& target, const std::string& source) {
+Recipe recipe_of(const std::string& target, const std::string& source, const std::string& compiled) {
     Recipe recipe{source, "", "bin/" + target, ""};
     std::istringstream lines(shell(fmt::format("ninja -t commands {}", target)).output);
     for (std::string line; std::getline(lines, line);) {
-        if (const std::size_t at = line.find(" -c " + source); at != std::string::npos)
+        if (const std::size_t at = line.find(" -c " + compiled); at != std::string::npos)
             recipe.object = line.substr(line.rfind(' ', at - 1) + 1, at - 1 - line.rfind(' ', at - 1));
         else if (recipe.object.empty() || line.find(recipe.object) == std::string::npos)
             continue;
@@ -78,9 +79,8 @@ Recipe recipe_of(const std::string& target, const std::string& source) {
 }
 /// The same for another source file and program.
 std::string commands_for(const Recipe& recipe, const std::string& name) {
-    const std::string path = "mutations/" + name;
-    const std::string commands =
-        replaced(replaced(recipe.commands, recipe.object, path + ".o"), recipe.source, path + ".cu");
+    const std::string path = "mutations/" + name, source = fmt::format("{}/{}.cu", BUILD, path);
+    const std::string commands = replaced(replaced(recipe.commands, recipe.object, path + ".o"), recipe.source, source);
     return replaced(commands, "-o " + recipe.program + " ", "-o " + path + " ");
 }
 
@@ -129,8 +129,11 @@ void build_parts(const std::map<std::string, std::string>& solutions) {
 Rung prepared(const std::string& name) {
     const std::string number = name.substr(0, 2), target = "trial-" + number, whole = "chapter-" + number;
     Rung rung{name, {}, {}, {}, {}};
-    rung.quick = recipe_of(target, fmt::format("{}/trials/{}.cu", BUILD, number));
-    rung.whole = recipe_of(whole, fmt::format("{}/chapters/{}/attention.cu", SOURCE, name));
+    const std::string trial = fmt::format("{}/trials/{}.cu", BUILD, number),
+                      chapter = fmt::format("{}/chapters/{}/attention.cu", SOURCE, name),
+                      variants = fmt::format("{}/solutions/{}/variants.cu", SOURCE, name);
+    rung.quick = recipe_of(target, trial, trial);
+    rung.whole = recipe_of(whole, chapter, fs::exists(variants) ? variants : chapter);
 
     const Done run = shell(fmt::format("bin/{} --seed={} --duration=true", target, test_seed()));
     std::istringstream lines(run.output);

@@ -62,7 +62,6 @@ struct Problem {
     float scale_log2;
     float* lse;
     unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
-
     __device__ int tasks() const { return T_r * batch_heads; }
 };
 
@@ -109,11 +108,10 @@ template <class Memory, int B_c>
 __device__ __forceinline__ void make_scores(Memory& smem, tile::Accumulator<16, B_c>& S_reg,
                                             const typename Memory::QueryTile& Q_smem,
                                             const lcsf::RingPosition<Memory::Config::stages>& key) {
-    const int lane = threadIdx.x % 32;
     using KeyTile = typename Memory::KeyTile;
-    const KeyTile K_smem{smem.K[key.slot]};
+    const int lane = threadIdx.x % 32;
     smem.K_ring.wait_full(key);
-    tile::begin_multiply_transposed(S_reg, Q_smem, K_smem);
+    tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[key.slot]});
     tile::wait<0>(S_reg);
     if (lane == 0) smem.K_ring.release(key);
 }
@@ -134,11 +132,10 @@ __device__ __forceinline__ auto weigh(tile::Accumulator<16, B_c>& S_reg, tile::A
 template <class Memory, class Weights, int d>
 __device__ __forceinline__ void add_values(Memory& smem, tile::Accumulator<16, d>& O_reg, Weights& P_reg,
                                            const lcsf::RingPosition<Memory::Config::stages>& key) {
-    const int lane = threadIdx.x % 32;
     using KeyTile = typename Memory::KeyTile;
-    const KeyTile V_smem{smem.V[key.slot]};
+    const int lane = threadIdx.x % 32;
     smem.V_ring.wait_full(key);
-    tile::begin_multiply(O_reg, P_reg, V_smem);
+    tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[key.slot]});
     tile::wait<0>(O_reg);
     if (lane == 0) smem.V_ring.release(key);
 }
@@ -251,8 +248,7 @@ void launch_config(const ForwardArgs& args, int section) {
     const Problem p{s.n_q, s.n_k, s.heads, s.heads / s.kv_heads, T_r, s.batch * s.heads, section, args.scale * log2_e,
                     args.lse, taken};
     const int resident = Config::blocks * device_attribute(cudaDevAttrMultiProcessorCount);
-    const bool all = !persistent || Config::schedule == Schedule::one_each;
-    const int blocks = all ? tasks : std::min(tasks, resident);
+    const int blocks = !persistent || Config::schedule == Schedule::one_each ? tasks : std::min(tasks, resident);
     if (Config::schedule == Schedule::dynamic)
         check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
     launch_kernel(persistent_flash<Element, d, causal, Config>,
@@ -265,45 +261,24 @@ void launch_config(const ForwardArgs& args, int section) {
 template <int d, Schedule schedule>
 using Best = std::conditional_t<d == 64, Config<2, 64, 2, 2, schedule>, Config<3, 128, 2, 1, schedule>>;
 
-// Heads that take turns.
-int one_head(const AttentionShape&) { return 1; }
-int all_heads(const AttentionShape& s) { return s.batch * s.heads; }
-/// So many that their K and V have room in two thirds of L2.
+/// Heads that take turns: so many that their K and V have room in two thirds of L2.
 int heads_in_L2(const AttentionShape& s) {
     const double bytes = 2.0 * s.n_k * s.head_dim * bytes_per_element(s.dtype) * s.kv_heads / s.heads;
-    return std::clamp(int(device_attribute(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes), 1, all_heads(s));
+    return std::clamp(int(device_attribute(cudaDevAttrL2CacheSize) * 2.0 / 3 / bytes), 1, s.batch * s.heads);
 }
 /// If causal, long tasks of many heads come first, but of no more than L2 has room for; else one head after the other.
-int best_section(const AttentionShape& s) { return s.causal ? heads_in_L2(s) : one_head(s); }
+int best_section(const AttentionShape& s) { return s.causal ? heads_in_L2(s) : 1; }
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
         launch_config<Element, d, causal, Best<d, Schedule::dynamic>>(args, best_section(args.shape));
     });
 }
-template <Schedule schedule, int (*section)(const AttentionShape&)>
-void launch_variant(const ForwardArgs& args) {
-    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, schedule>>(args, section(args.shape));
-    });
-}
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
 
 const Support supports{.stage = "11-persistent-grid", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .lse = true, .grouped_query = true, .strides = true, .compute_capability = 90};
-Support variant(std::string name) {
-    Support s = supports.for_variant(std::move(name));
-    s.causal = true;
-    return s;
-}
-const Registration registrations[] = {
-    {{supports, launch, scratch_bytes}},
-    {{variant("a block for each task"), launch_variant<Schedule::one_each, best_section>, scratch_bytes}},
-    {{variant("fixed schedule"), launch_variant<Schedule::fixed, best_section>, scratch_bytes}},
-    {{variant("head after head"), launch_variant<Schedule::dynamic, one_head>, scratch_bytes}},
-    {{variant("sections in L2"), launch_variant<Schedule::dynamic, heads_in_L2>, scratch_bytes}},
-    {{variant("all heads at once"), launch_variant<Schedule::dynamic, all_heads>, scratch_bytes}},
-};
+const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
 }  // namespace flashladder::attention

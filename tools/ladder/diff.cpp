@@ -13,6 +13,7 @@
 #include "exercises.h"
 #include "files.h"
 #include "harness/project_root.h"
+#include "moved.h"
 
 namespace flashladder {
 namespace {
@@ -37,9 +38,10 @@ std::string diff_from_below(const Chapter& chapter) {
     const Chapter& below = *(self - 1);
 
     const TemporaryFolder folder;
-    for (const Chapter* c : {&below, &chapter})
-        write_file((folder.path / c->number()).string(),
-                   without_markers(read_file(project_root() + "/" + c->solution())));
+    const auto solution = [](const Chapter& c) { return without_markers(read_file(project_root() + "/" + c.solution())); };
+    const std::string before = solution(below), after = solution(chapter);
+    write_file((folder.path / below.number()).string(), before);
+    write_file((folder.path / chapter.number()).string(), after);
     const std::string command = fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(),
                                             below.solution(), chapter.solution(), below.number(), chapter.number());
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -47,7 +49,7 @@ std::string diff_from_below(const Chapter& chapter) {
     std::string text;
     while (pipe && fgets(buffer.data(), buffer.size(), pipe.get())) text += buffer.data();
     if (text.empty()) throw std::runtime_error("the program diff is needed (package diffutils)");
-    return text;
+    return idea_first(text, moved_lines(before, after, new_headers(before, after)));
 }
 
 int show_diff(const Chapter& chapter) {

@@ -7,7 +7,8 @@
 
 namespace flashladder {
 
-/// As diff(1) shows it, of the solutions without their exercise markers; "" for the lowest rung.
+/// As diff(1) shows it, of the solutions without their exercise markers, and behind it what stands in common/ now; "" for
+/// the lowest rung.
 /// Throws std::runtime_error where there is no diff(1).
 std::string diff_from_below(const Chapter& chapter);
 

@@ -7,17 +7,25 @@
 
 #include "exercises.h"
 #include "files.h"
+#include "harness/project_root.h"
 
 namespace flashladder {
 namespace {
 
-/// Mutants are an array of {name, replace, with, caught_by, variants}: text that occurs once in the solution, the test
-/// that fails, and whether it needs the rung's variants.
+/// Mutants are an array of {name, replace, with, caught_by, variants, of}: text that occurs once in the solution, the
+/// test that fails, and whether it needs the rung's variants. Where the text is that of a header of common/, `of` names
+/// it, and the mutant has the header instead of its #include.
 std::string make_mutant(std::string_view solution, const std::string& mutants, const std::string& name) {
-    for (const auto& mutant : nlohmann::json::parse(read_file(mutants)))
-        if (mutant.at("name") == name)
-            return replace_once(solution, mutant.at("replace").get<std::string>(),
-                                mutant.at("with").get<std::string>());
+    for (const auto& mutant : nlohmann::json::parse(read_file(mutants))) {
+        if (mutant.at("name") != name) continue;
+        const auto broken = [&](std::string_view text) {
+            return replace_once(text, mutant.at("replace").get<std::string>(), mutant.at("with").get<std::string>());
+        };
+        if (!mutant.contains("of")) return broken(solution);
+        const std::string header = mutant.at("of"), text = read_file(project_root() + "/common/" + header);
+        return replace_once(solution, fmt::format("#include \"{}\"\n", header),
+                            replace_once(broken(text), "#pragma once\n", ""));
+    }
     throw std::runtime_error(fmt::format("{} has no mutant {}", mutants, name));
 }
 

@@ -2,7 +2,7 @@
 """How many instructions a warp issues in the unmasked loop of rungs 13 and 14, from the machine code: the table in their
 lessons.
 
-    nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 13.cubin solutions/13-lean-softmax/attention.cu
+    nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 13.cubin solutions/13-lean-softmax/variants.cu
     nvcc -std=c++20 -O3 -arch=sm_90a -DFLASHLADDER_GPU -Icommon -cubin -o 14.cubin solutions/14-lcsf/attention.cu
     tools/measure/loop_instructions.py 13.cubin 14.cubin --json docs/results/loops.json
 

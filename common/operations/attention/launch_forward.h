@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "launch.h"
@@ -70,6 +71,16 @@ void launch_forward(ForwardKernel<Element> kernel, const ForwardArgs& args, int 
     launch_kernel(kernel, {grid, dim3(threads), shared_bytes, args.stream}, static_cast<const Element*>(args.Q),
                   static_cast<const Element*>(args.K), static_cast<const Element*>(args.V),
                   static_cast<Element*>(args.O), args.lse, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale * log2_e);
+}
+
+/// Launches a kernel whose blocks take tasks by the dynamic schedule (rung 11): one for each multiprocessor, or for each
+/// task where these are fewer. args.scratch, a word, counts those that are taken. Throws CudaError.
+template <class... Parameters, class... Arguments>
+void launch_persistent(void (*kernel)(Parameters...), const ForwardArgs& args, int tasks, int threads,
+                       std::size_t shared_bytes, const Arguments&... arguments) {
+    check_cuda(cudaMemsetAsync(args.scratch, 0, sizeof(unsigned), args.stream), "no task is taken");
+    const dim3 grid(std::min(tasks, device_attribute(cudaDevAttrMultiProcessorCount)));
+    launch_kernel(kernel, {grid, dim3(threads), shared_bytes, args.stream}, arguments...);
 }
 
 }  // namespace flashladder::attention
