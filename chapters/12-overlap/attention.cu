@@ -8,16 +8,12 @@
 // Costs     registers for S, P and O at once: at d 128 two consumers instead of three.
 // Source    FlashAttention-3 (Shah et al., 2024), sections 3.1 and 3.2
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
-#include <algorithm>
-
-#include "lcsf/ring.h"
-#include "lcsf/tasks.h"
+#include "operations/attention/forward_block.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/stage.h"
 #include "operations/attention/task_order.h"
 #include "ptx/elect.h"
-#include "ptx/fence.h"
 #include "ptx/named_barrier.h"
 #include "ptx/setmaxnreg.h"
 #include "tile/online_softmax.h"
@@ -43,7 +39,7 @@ struct Config {
 };
 
 template <class Element, int d_, class Config_>
-struct Shared {
+struct Tiles {
     using Config = Config_;
     static constexpr int d = d_;
     using QueryTile = tile::SharedTile<Element, 64, d, tile::Swizzled<128>>;   // of a consumer
@@ -53,17 +49,6 @@ struct Shared {
     alignas(1024) Element Q[2][Config::consumers][QueryTile::elements];  // this task's, and the next one's
     Element K[Config::stages][KeyTile::elements], V[Config::stages][KeyTile::elements];
     Element O[4 * Config::consumers][OutputTile::elements];
-    lcsf::Ring<2> Q_ring[Config::consumers];
-    lcsf::Ring<Config::stages> K_ring, V_ring;
-    lcsf::TaskSlots tasks;
-};
-
-struct Problem {
-    int N_q, N_k, group;    // queries, keys; heads that share a K and V
-    lcsf::TaskOrder order;  // rung 11's
-    float scale_log2;
-    float* lse;
-    unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
 };
 
 /// What is to be done: B_r queries from query i on, against T_c blocks of keys. A task without keys has one block too,
@@ -72,41 +57,20 @@ struct Task {
     int i, head, kv_head, batch, T_c;
 };
 
-template <bool causal, class Config>
-__device__ __forceinline__ Task task_number(const Problem& p, int n) {
-    const auto [block, head, batch] = p.order.place<causal>(n);
-    const int i = block * Config::B_r, end = causal ? min(p.N_k, i + Config::B_r + p.N_k - p.N_q) : p.N_k;
-    return {i, head, head / p.group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
-}
+struct Problem {
+    int N_q, N_k, group;    // queries, keys; heads that share a K and V
+    lcsf::TaskOrder order;  // rung 11's
+    float scale_log2;
+    float* lse;
+    unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
 
-/// The producer, one thread. The last block of keys comes first: it is the one with a mask.
-template <bool causal, class Memory, class Maps>
-__device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Problem& p) {
-    using Config = typename Memory::Config;
-    using KeyTile = typename Memory::KeyTile;
-    lcsf::RingPosition<2> query;
-    lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
-    lcsf::TaskProducer tasks;
-    while (tasks.task < p.order.tasks()) {
-        const auto [i, head, kv_head, batch, T_c] = task_number<causal, Config>(p, tasks.task);
-        tasks.ask(p.taken);
-        for (int t = T_c - 1; t >= 0; --t) {
-            const int j = t * Config::B_c, slot = key.slot;
-            smem.K_ring.wait_empty(key);
-            tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, kv_head, batch);
-            for (int c = 0; t == T_c - 1 && c < Config::consumers; ++c) {
-                smem.Q_ring[c].wait_empty(query);
-                const typename Memory::QueryTile Q_smem{smem.Q[query.slot][c]};
-                tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[query.slot], i + c * 64, head, batch);
-            }
-            smem.V_ring.wait_empty(key);
-            tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, kv_head, batch);
-            key.advance();
-        }
-        query.advance();
-        tasks.advance(smem.tasks);
+    template <bool causal, class Config>
+    __device__ __forceinline__ Task task(int n) const {
+        const auto [block, head, batch] = order.place<causal>(n);
+        const int i = block * Config::B_r, end = causal ? min(N_k, i + Config::B_r + N_k - N_q) : N_k;
+        return {i, head, head / group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
     }
-}
+};
 
 /// Consumers begin products one after the other: 0, 1, ..., 0, ... All threads of a consumer call these.
 template <class Config>
@@ -231,7 +195,7 @@ struct Consumer {
     __device__ __forceinline__ void consume() {
         turns.open();
         for (lcsf::TaskConsumer tasks; tasks.task < p.order.tasks();) {
-            const Task task = task_number<causal, Config>(p, tasks.task);
+            const Task task = p.task<causal, Config>(tasks.task);
             const int first_row = task.i + consumer * 64 + warp * 16;
             compute(task, first_row);
             tasks.advance(smem.tasks);
@@ -242,23 +206,15 @@ struct Consumer {
     }
 };
 
+/// Roles as in rung 10. Barriers and producer are rung 11's, but that blocks of keys come from the last to the first.
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
-    overlapped_flash(const __grid_constant__ typename Shared<Element, d, Config>::Maps maps,
+    overlapped_flash(const __grid_constant__ typename Tiles<Element, d, Config>::Maps maps,
                      const __grid_constant__ Problem p) {
-    using Memory = Shared<Element, d, Config>;
+    using Memory = ForwardMemory<Tiles<Element, d, Config>>;
     auto& smem = *dynamic_shared<Memory>();
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
-    if (threadIdx.x == 0) {
-        constexpr int warps = 4 * Config::consumers;  // one lane of each releases
-        for (auto& ring : smem.Q_ring) ring.init(1, 4);
-        smem.K_ring.init(1, warps);
-        smem.V_ring.init(1, warps);
-        smem.tasks.init(warps);
-        ptx::fence_barrier_init();
-    }
-    __syncthreads();
-
+    smem.init_barriers();
     if (role == 0) {
         ptx::registers_decrease<Config::producer_registers>();
         if (threadIdx.x / 32 == 0 && ptx::elect_one()) produce<causal>(smem, maps, p);
@@ -271,17 +227,13 @@ __global__ void __launch_bounds__(Config::threads, 1)
 
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args) {
-    using Memory = Shared<Element, d, Config>;
+    using Memory = ForwardMemory<Tiles<Element, d, Config>>;
     const AttentionShape& s = args.shape;
-    auto* taken = static_cast<unsigned*>(args.scratch);
     const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, task_order(s, Config::B_r), args.scale * log2_e, args.lse,
-                    taken};
-    check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
-    launch_kernel(overlapped_flash<Element, d, causal, Config>,
-                  {.grid = dim3(std::min(p.order.tasks(), device_attribute(cudaDevAttrMultiProcessorCount))),
-                   .block = Config::threads, .shared_bytes = sizeof(Memory), .stream = args.stream},
-                  forward_maps<typename Memory::QueryTile, typename Memory::KeyTile, typename Memory::OutputTile>(args),
-                  p);
+                    static_cast<unsigned*>(args.scratch)};
+    launch_persistent(
+        overlapped_flash<Element, d, causal, Config>, args, p.order.tasks(), Config::threads, sizeof(Memory),
+        forward_maps<typename Memory::QueryTile, typename Memory::KeyTile, typename Memory::OutputTile>(args), p);
 }
 
 template <int d, Overlap overlap, bool fused = true>
@@ -292,30 +244,12 @@ void launch(const ForwardArgs& args) {
         launch_config<Element, d, causal, Best<d, Overlap::both>>(args);
     });
 }
-template <Overlap overlap, bool fused>
-void launch_variant(const ForwardArgs& args) {
-    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Best<d, overlap, fused>>(args);
-    });
-}
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
 
 const Support supports{.stage = "12-overlap", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
                        .compute_capability = 90};
-Support variant(std::string name) {
-    Support s = supports.for_variant(std::move(name));
-    s.causal = true;
-    return s;
-}
-const Registration registrations[] = {
-    {{supports, launch, scratch_bytes}},
-    {{variant("no overlap"), launch_variant<Overlap::none, true>, scratch_bytes}},
-    {{variant("ping-pong"), launch_variant<Overlap::ping_pong, true>, scratch_bytes}},
-    {{variant("intra"), launch_variant<Overlap::intra, true>, scratch_bytes}},
-    {{variant("no overlap, scores multiplied before"), launch_variant<Overlap::none, false>, scratch_bytes}},
-    {{variant("scores multiplied before"), launch_variant<Overlap::both, false>, scratch_bytes}},
-};
+const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
 }  // namespace flashladder::attention

@@ -11,16 +11,15 @@
 #include <algorithm>
 #include <climits>
 
-#include "lcsf/ring.h"
-#include "lcsf/turns.h"
+#include "operations/attention/forward_block.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
+#include "operations/attention/overlapped_consumer.h"
 #include "operations/attention/stage.h"
 #include "operations/attention/task_order.h"
 #include "ptx/elect.h"
 #include "ptx/setmaxnreg.h"
 #include "tile/online_softmax.h"
-#include "tile/warpgroup.h"
 
 namespace flashladder::attention {
 namespace {
@@ -44,7 +43,7 @@ struct Config {
 };
 
 template <class Element_, int d_, class Config_>
-struct Shared {
+struct Tiles {
     using Element = Element_;
     using Config = Config_;
     static constexpr int d = d_;
@@ -54,9 +53,11 @@ struct Shared {
     using Maps = ForwardMaps<QueryTile, KeyTile, OutputTile>;
     alignas(1024) Element Q[2][Config::consumers][QueryTile::elements];
     Element K[Config::stages][KeyTile::elements], V[Config::stages][KeyTile::elements];
-    lcsf::Ring<2> Q_ring[Config::consumers];
-    lcsf::Ring<Config::stages> K_ring, V_ring;
-    lcsf::TaskSlots tasks;
+};
+
+/// What is to be done: `units` times 64 queries from query i on, against T_c blocks of keys, at least one.
+struct Task {
+    int i, units, head, kv_head, batch, T_c;
 };
 
 struct Problem {
@@ -67,93 +68,31 @@ struct Problem {
     float lowest;             // where m begins: lower than any score, and finite when it is scaled
     float* lse;
     unsigned* taken;  // how many tasks of the dynamic schedule have been asked for
-};
 
-/// What is to be done: `units` times 64 queries from query i on, against T_c blocks of keys, at least one.
-struct Task {
-    int i, units, head, kv_head, batch, T_c;
-};
-
-template <bool causal, class Config>
-__device__ __forceinline__ Task task_number(const Problem& p, int n) {
-    const auto [block, head, batch] = p.order.place<causal || Config::saving.mixed>(n);
-    // T_r blocks of 3 units have more rows than there are queries: the first p.low blocks have one unit less.
-    const int units = Config::consumers - (block < p.low), i = block * Config::B_r - min(block, p.low) * unit;
-    const int end = causal ? min(p.N_k, i + units * unit + p.N_k - p.N_q) : p.N_k;
-    return {i, units, head, head / p.group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
-}
-
-/// The producer, one thread. The last block of keys comes first: it is the one with a mask.
-template <bool causal, class Memory, class Maps>
-__device__ __forceinline__ void produce(Memory& smem, const Maps& maps, const Problem& p) {
-    using Config = typename Memory::Config;
-    using KeyTile = typename Memory::KeyTile;
-    lcsf::RingPosition<2> query;
-    lcsf::RingPosition<Config::stages> key;  // of V too: as many tiles go through both rings
-    lcsf::TaskProducer tasks;
-    while (tasks.task < p.order.tasks()) {
-        const auto [i, units, head, kv_head, batch, T_c] = task_number<causal, Config>(p, tasks.task);
-        tasks.ask(p.taken);
-        for (int t = T_c - 1; t >= 0; --t) {
-            const int j = t * Config::B_c, slot = key.slot;
-            smem.K_ring.wait_empty(key);
-            tile::load(KeyTile{smem.K[slot]}, maps.K, smem.K_ring.full[slot], j, kv_head, batch);
-            for (int c = 0; t == T_c - 1 && c < Config::consumers; ++c) {
-                smem.Q_ring[c].wait_empty(query);
-                const typename Memory::QueryTile Q_smem{smem.Q[query.slot][c]};
-                tile::load(Q_smem, maps.Q, smem.Q_ring[c].full[query.slot], i + c * unit, head, batch);
-            }
-            smem.V_ring.wait_empty(key);
-            tile::load(KeyTile{smem.V[slot]}, maps.V, smem.V_ring.full[slot], j, kv_head, batch);
-            key.advance();
-        }
-        query.advance();
-        tasks.advance(smem.tasks);
+    template <bool causal, class Config>
+    __device__ __forceinline__ Task task(int n) const {
+        const auto [block, head, batch] = order.place<causal || Config::saving.mixed>(n);
+        // T_r blocks of 3 units have more rows than there are queries: the first `low` blocks have one unit less.
+        const int units = Config::consumers - (block < low), i = block * Config::B_r - min(block, low) * unit;
+        const int end = causal ? min(N_k, i + units * unit + N_k - N_q) : N_k;
+        return {i, units, head, head / group, batch, max((end + Config::B_c - 1) / Config::B_c, 1)};
     }
-}
+};
 
-/// A consumer, 128 threads: a unit of each task against all keys that come.
+/// A consumer, 128 threads: a unit of each task against all keys that come. Its products begin and end as in rung 12.
 template <bool causal, class Memory, class Maps>
-struct Consumer {
-    using Config = typename Memory::Config;
-    using KeyTile = typename Memory::KeyTile;
-    using Scores = tile::Accumulator<16, Config::B_c>;
+struct Consumer : OverlappedConsumer<Memory> {
+    using Base = OverlappedConsumer<Memory>;  // C++ finds names of a base with template arguments only if told to
+    using typename Base::Config, typename Base::Scores;
+    using Base::smem, Base::consumer, Base::warp, Base::lane, Base::turns, Base::query, Base::key, Base::value;
+    using Base::P_reg, Base::O_reg, Base::begin_scores, Base::begin_output, Base::end_scores, Base::end_output;
+    using Base::give_back_values;
 
-    Memory& smem;
     const Maps& maps;
     const Problem& p;
-    int consumer, warp, lane;
-    lcsf::Turns<Config::consumers> turns = {consumer};
-    lcsf::RingPosition<2> query = {};
-    lcsf::RingPosition<Config::stages> key = {}, value = {};  // V_j is read a step later than K_j
-    tile::Operand<typename Memory::Element, 16, Config::B_c> P_reg = {};
-    tile::Accumulator<16, Memory::d> O_reg = {};
     tile::OnlineSoftmax<16, tile::SumsByLanes> softmax = {};  // m of scores as they are
     tile::RowValues<16> rescale = {};                         // by what O is to be multiplied, where m has been raised
     int O_slot = -1;                                          // slot of Q from which O leaves; -1: none
-
-    __device__ __forceinline__ void begin_scores(Scores& S_reg) {
-        smem.K_ring.wait_full(key);
-        turns.wait();
-        const typename Memory::QueryTile Q_smem{smem.Q[query.slot][consumer]};
-        tile::begin_multiply_transposed(S_reg, Q_smem, KeyTile{smem.K[key.slot]});
-    }
-    __device__ __forceinline__ void begin_output() {
-        smem.V_ring.wait_full(value);
-        tile::begin_multiply(O_reg, P_reg, KeyTile{smem.V[value.slot]});
-    }
-    __device__ __forceinline__ void end_scores() {
-        if (lane == 0) smem.K_ring.release(key);
-        key.advance();
-    }
-    __device__ __forceinline__ void end_output() {
-        tile::wait<0>(O_reg, P_reg);
-        give_back_values();
-    }
-    __device__ __forceinline__ void give_back_values() {
-        if (lane == 0) smem.V_ring.release(value);
-        value.advance();
-    }
 
     __device__ __forceinline__ void hide(Scores& S_reg, int first_row, int j) {
         const int last_key = first_row + p.N_k - p.N_q;  // that all rows of the warp see
@@ -262,7 +201,7 @@ struct Consumer {
     __device__ __forceinline__ void consume() {
         turns.open();
         for (lcsf::TaskConsumer tasks; tasks.task < p.order.tasks();) {
-            const Task task = task_number<causal, Config>(p, tasks.task);
+            const Task task = p.task<causal, Config>(tasks.task);
             const int first_row = task.i + consumer * unit + warp * 16;
             smem.Q_ring[consumer].wait_full(query);
             if (consumer < task.units) {
@@ -283,68 +222,44 @@ struct Consumer {
 
 template <class Element, int d, bool causal, class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
-    lean_flash(const __grid_constant__ typename Shared<Element, d, Config>::Maps maps,
-               const __grid_constant__ Problem p) {
-    using Memory = Shared<Element, d, Config>;
+    lean_flash(const __grid_constant__ typename Tiles<Element, d, Config>::Maps maps, const __grid_constant__ Problem p) {
+    using Memory = ForwardMemory<Tiles<Element, d, Config>>;
     auto& smem = *dynamic_shared<Memory>();
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
-    if (threadIdx.x == 0) {
-        constexpr int warps = 4 * Config::consumers;  // one lane of each releases
-        for (auto& ring : smem.Q_ring) ring.init(1, 4);
-        smem.K_ring.init(1, warps);
-        smem.V_ring.init(1, warps);
-        smem.tasks.init(warps);
-        ptx::fence_barrier_init();
-    }
-    __syncthreads();
-
+    smem.init_barriers();
     if (role == 0) {
         ptx::registers_decrease<Config::producer_registers>();
         if (threadIdx.x / 32 == 0 && ptx::elect_one()) produce<causal>(smem, maps, p);
     } else {
         ptx::registers_increase<Config::consumer_registers>();
         const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
-        Consumer<causal, Memory, typename Memory::Maps>{smem, maps, p, role - 1, warp, lane}.consume();
+        Consumer<causal, Memory, typename Memory::Maps>{{smem, role - 1, warp, lane}, maps, p}.consume();
     }
 }
 
-/// By what factor of 2 P may exceed 1: bf16 has the exponents of floats, f16 ends at 2^16.
-template <class Element>
-constexpr float slack_log2 = std::is_same_v<Element, __nv_bfloat16> ? 24 : 8;
-
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args) {
-    using Memory = Shared<Element, d, Config>;
+    using Memory = ForwardMemory<Tiles<Element, d, Config>>;
     const AttentionShape& s = args.shape;
     const lcsf::TaskOrder order = task_order(s, Config::B_r);
     const int too_many = order.T_r * Config::consumers - (s.n_q + unit - 1) / unit;  // units without a query
     const float scale_log2 = args.scale * log2_e;
-    auto* taken = static_cast<unsigned*>(args.scratch);
+    // By what factor of 2 P may exceed 1: bf16 has the exponents of floats, f16 ends at 2^16.
+    const float slack_log2 = std::is_same_v<Element, __nv_bfloat16> ? 24 : 8;
     const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order, Config::saving.mixed ? std::min(too_many, order.T_r) : 0,
-                    scale_log2, slack_log2<Element> / scale_log2, tile::lowest / std::max(1.0f, scale_log2), args.lse,
-                    taken};
-    check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, args.stream), "no task is taken");
-    launch_kernel(lean_flash<Element, d, causal, Config>,
-                  {.grid = dim3(std::min(order.tasks(), device_attribute(cudaDevAttrMultiProcessorCount))),
-                   .block = Config::threads, .shared_bytes = sizeof(Memory), .stream = args.stream},
-                  forward_maps<typename Memory::QueryTile, typename Memory::KeyTile, typename Memory::OutputTile>(args),
-                  p);
+                    scale_log2, slack_log2 / scale_log2, tile::lowest / std::max(1.0f, scale_log2), args.lse,
+                    static_cast<unsigned*>(args.scratch)};
+    launch_persistent(
+        lean_flash<Element, d, causal, Config>, args, order.tasks(), Config::threads, sizeof(Memory),
+        forward_maps<typename Memory::QueryTile, typename Memory::KeyTile, typename Memory::OutputTile>(args), p);
 }
 
 template <int d, bool... saving>
 using Three = std::conditional_t<d == 64, Config<3, 128, 4, saving...>, Config<3, 64, 4, saving...>>;
-template <int d, bool... saving>
-using Two = Config<2, 128, 2, saving...>;  // rung 12's
 
 void launch(const ForwardArgs& args) {
     with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
         launch_config<Element, d, causal, Three<d>>(args);
-    });
-}
-template <template <int, bool...> class Tiles, bool... saving>
-void launch_variant(const ForwardArgs& args) {
-    with_bf16_types_of(args.shape, [&]<class Element, int d, bool causal>() {
-        launch_config<Element, d, causal, Tiles<d, saving...>>(args);
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
@@ -352,20 +267,7 @@ std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
 const Support supports{.stage = "13-lean-softmax", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .lse = true, .grouped_query = true, .strides = true, .positive_scale = true,
                        .compute_capability = 90};
-Support variant(std::string name) {
-    Support s = supports.for_variant(std::move(name));
-    s.causal = true;
-    return s;
-}
-const Registration registrations[] = {
-    {{supports, launch, scratch_bytes}},
-    {{variant("two consumers"), launch_variant<Two, false, false, false>, scratch_bytes}},
-    {{variant("two consumers, lazy"), launch_variant<Two, true, false, false>, scratch_bytes}},
-    {{variant("three consumers"), launch_variant<Three, false, false, false>, scratch_bytes}},
-    {{variant("three consumers, lazy"), launch_variant<Three, true, false, false>, scratch_bytes}},
-    {{variant("and blocks skipped"), launch_variant<Three, true, false, true>, scratch_bytes}},
-    {{variant("all but lazy"), launch_variant<Three, false, true, true>, scratch_bytes}},
-};
+const Registration registration({supports, launch, scratch_bytes});
 
 }  // namespace
 }  // namespace flashladder::attention
