@@ -9,8 +9,8 @@ hatched in a row of its own.
 import pathlib
 import sys
 
+from style import THEMES, drawn, plt, svg  # first, for it says what is missing
 from recorded import COLORS
-from style import THEMES, drawn, plt, svg
 
 KINDS = {"load": COLORS[0], "copy": COLORS[0], "store": COLORS[4], "wait": "#b8bec6", "barrier": "#7d8590",
          "product": COLORS[2], "exponential": COLORS[1], "arrive": COLORS[3]}
