@@ -140,7 +140,7 @@ class Numbers(unittest.TestCase):
             self.assertNotEqual(checks.why_wrong("bf16", *numbers), "")
 
     def test_the_rules_are_those_of_the_harness(self):
-        source = (ROOT / "common/harness/run.cpp").read_text()
+        source = (ROOT / "common/harness/dtype.cpp").read_text()
         bounds = dict(re.findall(r"case DType::(\w+): return (\d+e-\d+);", source))
         self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, checks.ALLOWED_ERROR)
         epsilon = re.search(r"f32 \? 0x1p-(\d+) : dtype == DType::f16 \? 0x1p-(\d+) : 0x1p-(\d+);", source)
@@ -373,7 +373,7 @@ class Interface(unittest.TestCase):
                 self.assertIn(says, result.stderr)
             self.assertIn("(/nowhere/libflashladder.so: ", result.stderr)
             with tempfile.TemporaryDirectory() as project:  # in which nothing is built; the tool is called from elsewhere
-                for part in ("tools", "common/harness"):
+                for part in ("tools", "common/operations"):
                     shutil.copytree(ROOT / part, pathlib.Path(project, part))
                 result = self.run_with(with_gpu, tool, root=pathlib.Path(project))
                 self.assertIn(f"({pathlib.Path(project).resolve()}/build/gpu/lib/libflashladder.so: ", result.stderr)
