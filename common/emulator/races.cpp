@@ -14,6 +14,7 @@
 
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "multiprocessor.h"
 
 namespace emulator {
 
@@ -30,7 +31,8 @@ struct Site {
     const char* instruction;
 };
 std::vector<Site> sites;
-std::map<std::tuple<const char*, unsigned, unsigned, const char*>, std::uint64_t> numbers;
+using SiteKey = std::tuple<const char*, unsigned, unsigned, const char*, std::uint32_t>;
+std::map<SiteKey, std::uint64_t> numbers;
 
 std::uint32_t oldest_team = 0, next_team = 1;  // of this launch: what happened in earlier ones is known to all
 std::uint64_t chance = 0;
@@ -45,13 +47,24 @@ const Actor& actor() { return acting ? *acting : current->order.actor; }
 
 std::uint64_t site_of(const Place& where, const char* instruction) {
     if (where.pc) return reinterpret_cast<std::uintptr_t>(where.pc);
-    const auto [found, is_new] = numbers.try_emplace(
-        {where.line.file_name(), where.line.line(), where.line.column(), instruction}, sites.size());
-    if (is_new) sites.push_back({where, instruction});
-    return found->second;
+    const SiteKey key{where.line.file_name(), where.line.line(), where.line.column(), instruction, where.calls};
+    static SiteKey last;  // one instruction comes here for each of its pieces
+    static std::uint64_t number_of_last;
+    if (key != last) {
+        const auto [found, is_new] = numbers.try_emplace(key, sites.size());
+        if (is_new) sites.push_back({where, instruction});
+        last = key;
+        number_of_last = found->second;
+    }
+    return number_of_last;
 }
 
 const Site* find_site(const Event& event) { return event.site < first_pc ? &sites[event.site] : nullptr; }
+
+Place place_of(const Event& event) {
+    const Site* site = find_site(event);
+    return site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site)));
+}
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
 
@@ -91,7 +104,7 @@ std::string what_is_missing(const Event& first, const Event& second) {
                                     DescribePlace place, const void* context) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
-                           describe(second), address, place(context, address), describe(first),
+                           describe(second), address, place(context, address), describe_earlier(first),
                            what_is_missing(first, second));
     });
 }
@@ -139,8 +152,8 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
     auto& unconfirmed = thread->order.unconfirmed;
     if (std::any_of(unconfirmed.begin(), unconfirmed.end(), [&](auto& other) { return other.address == address; }))
         return true;
-    const Place loaded_at(reinterpret_cast<const void*>(std::uintptr_t(load.site)));
-    unconfirmed.push_back({address, word_at(address), loads_first ? second : first, load, loaded_at, place, context});
+    unconfirmed.push_back(
+        {address, word_at(address), loads_first ? second : first, load, place_of(load), place, context});
     return true;
 }
 
@@ -258,8 +271,7 @@ std::string place_on_device(const void*, std::uintptr_t address) { return Device
 
 std::string describe(const Event& event) {
     const Site* site = find_site(event);
-    const std::string line =
-        to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
+    const std::string line = to_string(place_of(event));
     const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
                                          event.writes && event.reads ? "read and write"
                                          : event.writes              ? "write"
@@ -271,6 +283,10 @@ std::string describe(const Event& event) {
     return fmt::format("{} by thread ({}, {}, {}) of block ({}, {}, {}) at {}{}", what, thread.x, thread.y, thread.z,
                        block.x, block.y, block.z, line,
                        site && site->instruction ? fmt::format(" ({})", site->instruction) : "");
+}
+
+std::string describe_earlier(const Event& event) {
+    return describe(event) + called_at(calls_known_of(place_of(event), running->kernel->entry), "    ");
 }
 
 Cell* Shadow::cells(std::size_t bytes) {

@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "barrier.h"
+#include "calls.h"
 #include "collective.h"
 #include "cuda_runtime.h"
+#include "multiprocessor.h"
 
 namespace emulator {
 namespace {
@@ -173,7 +175,8 @@ void wgmma(float* d, const ProductShape& shape, std::uint64_t a, std::uint64_t b
     if (current->block->warpgroups.size() <= current->warp() / warpgroup_warps)
         refuse(where, "missing warps: a wgmma takes all four warps of a warpgroup");
     Operands own{d, a, b, fragment, shape.accumulate};
-    perform_together("wgmma", own, where, [&](const WarpOperands<Operands>& lanes) { issue(shape, lanes, where); });
+    perform_together("wgmma", own, where,
+                     [&](const WarpOperands<Operands>& lanes) { issue(shape, lanes, with_calls(where)); });
 }
 
 void wgmma_fence(const Where& where) {
@@ -220,8 +223,9 @@ void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place&
         if (registers.is_A && !writes) continue;
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format(
-                "register in use: {} of {} of the wgmma that was issued at {}, with no wgmma_wait() since",
-                writes ? "write" : "read", registers.is_A ? "A" : "an accumulator", to_string(registers.where));
+                "register in use: {} of {} of the wgmma that was issued at {}, with no wgmma_wait() since{}",
+                writes ? "write" : "read", registers.is_A ? "A" : "an accumulator", to_string(registers.where),
+                called_at(calls_known_of(registers.where, running->kernel->entry), "    "));
         });
     }
 }
