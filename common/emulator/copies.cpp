@@ -63,6 +63,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
                                  std::memcpy(shared, global, static_cast<std::size_t>(valid));
                                  std::memset(static_cast<char*>(shared) + valid, 0,
                                              n - static_cast<std::size_t>(valid));
+                                 thread.copies.arriving = group;
                                  note_shared_write(shared, n, 1, operand);
                                  if (counting) trace_arrival(*thread.block, n);
                                  if (recording) note_happened(noted);

@@ -143,7 +143,10 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
                                             : fmt::format("thread ({}, {}, {}) at", index.x, index.y, index.z);
         // Only who has asked for a copy by cp.async can wait for it.
         const bool anothers_copy = instruction && !std::strcmp(instruction, "cp_async") && writer != read->reader;
-        const char* missing = anothers_copy           ? "a wait for it, or a barrier behind that wait,"
+        const bool in_no_group = instruction && !std::strcmp(instruction, "cp_async") &&
+                                 writer->copies.waited_in_vain(writer->copies.arriving);
+        const char* missing = in_no_group             ? "cp_async_commit(), for it is in no group that is waited for,"
+                              : anothers_copy         ? "a wait for it, or a barrier behind that wait,"
                               : operation_in_progress ? "a wait for it"
                                                       : "a barrier";
         return fmt::format(

@@ -72,9 +72,32 @@ bool is(const Site* site, std::string_view part) {
     return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
 
+/// True of what is in no group, though whoever has asked for it has waited since.
+bool waited_in_vain(const Event& event) {
+    if (event.team != actor().team) return false;
+    for (const Block* block : current->block->cluster->blocks) {
+        for (const Warpgroup& group : block->warpgroups)
+            for (const WarpProgress& warp : group.warps)
+                if (group.slot == event.slot && warp.waited_in_vain(event.time - 1)) return true;
+        for (const Thread& thread : block->threads) {
+            const ThreadCopies& copies = thread.copies;
+            const CopyGroups& stores = thread.bulk_stores;
+            if (thread.order.copies == event.slot)
+                return event.time == copies.batch && copies.waited_in_vain(copies.committed);
+            if (thread.order.store_reads == event.slot || thread.order.store_writes == event.slot)
+                return stores.waited_in_vain(event.time - 1);
+        }
+    }
+    return false;
+}
+
 /// What orders others behind something asynchronous.
 std::string how_to_wait_for(const Event& event) {
     const Site* site = find_site(event);
+    if (waited_in_vain(event)) {
+        const char* family = is(site, "wgmma") ? "wgmma" : is(site, "cp_async") ? "cp_async" : "bulk";
+        return fmt::format("{0}_commit() behind it: it is in no group, so {0}_wait() has not waited for it", family);
+    }
     if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
     if (is(site, "store") || is(site, "reduce"))
         return event.writes ? "bulk_wait(), and a release by the thread that has waited"
@@ -96,8 +119,16 @@ std::string what_is_missing(const Event& first, const Event& second) {
     if (first.strong != second.strong && !of_barrier) return "a barrier, or an atomic on both sides";
     const auto threads = current->block->threads.size();
     if (first.slot / threads != second.slot / threads) return "cluster_sync(), or barrier_arrive_at() and a wait";
-    if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads(), if both are to be at this place";
-    return "__syncthreads(), a named barrier or an mbarrier, if both are to be at this place";
+    const bool of_one_warp = first.slot / warp_size == second.slot / warp_size;
+    const char* barrier = !of_one_warp           ? "__syncthreads(), a named barrier or an mbarrier"
+                          : threads <= warp_size ? "__syncwarp() or __syncthreads()"
+                                                 : "__syncthreads(), or __syncwarp() if only lanes of this warp use it";
+    return fmt::format("{}, if both are to be at this place", barrier);
+}
+
+const char* is_index_right(const Event& first, const Event& second) {
+    const bool same_store = first.writes && second.writes && first.site == second.site && is_thread(first.slot);
+    return same_store ? "; or both write the same element: is the index right?" : "";
 }
 
 [[gnu::cold, noreturn]] void report(Event first, Event second, std::uintptr_t address, const Place& where,
@@ -105,7 +136,7 @@ std::string what_is_missing(const Event& first, const Event& second) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
                            describe(second), address, place(context, address), describe_earlier(first),
-                           what_is_missing(first, second));
+                           what_is_missing(first, second) + is_index_right(first, second));
     });
 }
 
