@@ -45,8 +45,7 @@ std::unordered_map<std::uintptr_t, Released> released;
 
 const Actor& actor() { return acting ? *acting : current->order.actor; }
 
-std::uint64_t site_of(const Place& where, const char* instruction) {
-    if (where.pc) return reinterpret_cast<std::uintptr_t>(where.pc);
+[[gnu::noinline]] std::uint64_t number_of_site(const Place& where, const char* instruction) {
     const SiteKey key{where.line.file_name(), where.line.line(), where.line.column(), instruction, where.calls};
     static SiteKey last;  // one instruction comes here for each of its pieces
     static std::uint64_t number_of_last;
@@ -57,6 +56,11 @@ std::uint64_t site_of(const Place& where, const char* instruction) {
         number_of_last = found->second;
     }
     return number_of_last;
+}
+
+/// Nearly all have a return address: what they do not need is out of their way.
+std::uint64_t site_of(const Place& where, const char* instruction) {
+    return where.pc ? reinterpret_cast<std::uintptr_t>(where.pc) : number_of_site(where, instruction);
 }
 
 const Site* find_site(const Event& event) { return event.site < first_pc ? &sites[event.site] : nullptr; }
