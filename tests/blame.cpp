@@ -95,6 +95,10 @@ TEST_CASE("the exercises whose lines a report names") {
     const auto at = [](int line) { return file + ":" + std::to_string(line); };
     CHECK(named_in("race: write at " + at(all[1].first + 1) + " and read at " + at(all[0].last), file, all) ==
           std::vector<std::string>{"5.2", "5.1"});
+    // Of a race, first those that have led to the access that is reported.
+    CHECK(named_in("race: write\n  not ordered behind read at common/tile.h:7\n    called at  " + at(all[0].last) +
+                       "\n  source     common/tile.h:5\n  called at  " + at(all[1].last),
+                   file, all) == std::vector<std::string>{"5.2", "5.1"});
     CHECK(named_in("out of bounds at " + at(1), file, all).empty());
     CHECK(named_in("at chapters/06-other/attention.cu:3", file, all).empty());
 }

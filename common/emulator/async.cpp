@@ -79,6 +79,7 @@ bool CopyGroups::finished(std::uint64_t pending, bool only_read) const {
 }
 
 void wait_for_groups(CopyGroups& groups, std::uint64_t pending, bool only_read, const char* name, const Place& where) {
+    if (groups.first + groups.groups.size() > groups.committed) groups.open_at_wait = groups.committed + 1;
     while (!groups.finished(pending, only_read)) {
         groups.waited_for = true;
         wait({name}, where);

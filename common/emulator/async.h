@@ -28,6 +28,7 @@ struct CopyGroups {
     std::uint64_t committed = 0;     // this many are; the next one is open
     std::uint64_t read_by_then = 0;  // the thread has waited until those before this one were read
     bool waited_for = false;         // by its thread
+    std::uint64_t open_at_wait = 0;  // the number of the group that was open when its thread waited last, + 1
 
     /// The number of the group that copies join now.
     std::uint64_t open() {
@@ -42,6 +43,8 @@ struct CopyGroups {
     std::uint64_t before(std::uint64_t pending) const {
         return committed - (pending < committed ? pending : committed);
     }
+    /// True of a group that no commit has ended, though its thread has waited since it was begun.
+    bool waited_in_vain(std::uint64_t number) const { return number == committed && open_at_wait == number + 1; }
     CopyGroup& operator[](std::uint64_t number) { return groups[number - first]; }
     bool finished(std::uint64_t pending, bool only_read) const;
 };
@@ -59,6 +62,7 @@ struct CopyArrival {
 struct ThreadCopies : CopyGroups {
     std::uint64_t asked = 0;
     unsigned under_way = 0;
+    std::uint64_t arriving = 0;  // the group of the one that is made now
     /// Of what is asked for now. Each commit and each arrival ends one, so that who waits for it knows of no later copy.
     std::uint64_t batch = 1;
     std::vector<CopyArrival> arrivals;

@@ -6,6 +6,7 @@
 
 #include "access.h"
 #include "barrier.h"
+#include "calls.h"
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
 
@@ -32,7 +33,7 @@ void count_copy(ThreadCopies& copies, std::uint64_t number) {
 }  // namespace
 
 void cp_async(void* shared, const void* global, int bytes, int valid, const Where& where) {
-    const Operand operand{"cp_async", where};
+    const Operand operand{"cp_async", with_calls(where)};
     const auto n = static_cast<std::size_t>(bytes);
     if (valid < 0 || valid > bytes)
         fail(cudaErrorLaunchFailure, where,
@@ -56,12 +57,13 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
     const std::uint64_t number = thread.copies.asked++;
     Actor copy;
     if (watching) copy = asynchronous(thread, thread.order.copies, thread.copies.batch);
-    thread.block->async.add({"cp_async", current, where, false, [=, &thread] {
+    thread.block->async.add({"cp_async", current, operand.where, false, [=, &thread] {
                                  const ActingAs acting(copy);
                                  if (valid > 0) check_device_read(global, static_cast<std::size_t>(valid), operand);
                                  std::memcpy(shared, global, static_cast<std::size_t>(valid));
                                  std::memset(static_cast<char*>(shared) + valid, 0,
                                              n - static_cast<std::size_t>(valid));
+                                 thread.copies.arriving = group;
                                  note_shared_write(shared, n, 1, operand);
                                  if (counting) trace_arrival(*thread.block, n);
                                  if (recording) note_happened(noted);
@@ -91,7 +93,7 @@ void cp_async_wait(int pending, const Where& where) {
 void cp_async_arrive(std::uint64_t* barrier, const Where& where) {
     ThreadCopies& copies = current->copies;
     expect_arrival(barrier, {"cp_async_arrive", where});
-    CopyArrival arrival{barrier, copies.asked, copies.under_way, {}, where};
+    CopyArrival arrival{barrier, copies.asked, copies.under_way, {}, with_calls(where)};
     // What the thread itself has done before is not ordered by it.
     const ThreadOrder& order = current->order;
     if (watching)

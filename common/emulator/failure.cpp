@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "calls.h"
 #include "machine.h"
 #include "multiprocessor.h"
 #include "report.h"
@@ -81,19 +82,24 @@ std::string who_waits_where(const Block& block) {
 void record_failure(int code, std::string_view what, const Block& block, const Thread* thread, const Place& where) {
     running->code = code;
     const auto line = [](const char* name, uint3 index, dim3 extent) {
-        return fmt::format("  {:<10} ({}, {}, {}) of ({}, {}, {})\n", name, index.x, index.y, index.z, extent.x,
+        return fmt::format("\n  {:<10} ({}, {}, {}) of ({}, {}, {})", name, index.x, index.y, index.z, extent.x,
                            extent.y, extent.z);
     };
-    report = fmt::format("{}\n  kernel     {}\n", what, name_of(*running->kernel));
+    report = fmt::format("{}\n  kernel     {}", what, name_of(*running->kernel));
     report += line("block", block.index, running->grid);
     if (thread) {
         report += line("thread", thread->index, running->block);
         if (const std::string source = to_string(where); !source.empty())
-            report += fmt::format("  source     {}\n", source);
-        for (const std::string& line : calls_to(where, running->kernel->entry))
-            report += fmt::format("  called at  {}\n", line);
+            report += fmt::format("\n  source     {}", source);
+        report += called_at(calls_to(where, running->kernel->entry), "  ");
     }
-    report += fmt::format("  reproduce  LADDER_SEED={}", settings().seed);
+    report += fmt::format("\n  reproduce  LADDER_SEED={}", settings().seed);
+}
+
+std::string called_at(const std::vector<std::string>& calls, const char* indentation) {
+    std::string text;
+    for (const std::string& line : calls) text += fmt::format("\n{}called at  {}", indentation, line);
+    return text;
 }
 
 void record_unwritten_read() {
@@ -115,7 +121,9 @@ void stop_launch(int code, std::string_view what, const Place& where) {
 }
 
 void hold_reader(std::uintptr_t address, std::size_t n, const Place& where, std::string words) {
-    unwritten_reads.push_back({address, n, current, where, std::move(words)});
+    Place kept = where;
+    if (!operation_in_progress && !kept.calls) kept.calls = keep_calls(call_stack());
+    unwritten_reads.push_back({address, n, current, kept, std::move(words)});
     awaiting_store = true;
     if (operation_in_progress) throw OperationFailed();  // still reporting: what is unwound is the emulator's own
     reporting = false;
@@ -127,6 +135,7 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
         return address < read.address + read.bytes && read.address < address + n;
     });
     if (read == unwritten_reads.end()) return;
+    const std::string calls = called_at(calls_to(where, running->kernel->entry), "    ");
     const Thread* writer = std::exchange(current, read->reader);
     fail(cudaErrorLaunchFailure, read->where, [&] {
         const uint3 index = writer->index;
@@ -134,13 +143,16 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
                                             : fmt::format("thread ({}, {}, {}) at", index.x, index.y, index.z);
         // Only who has asked for a copy by cp.async can wait for it.
         const bool anothers_copy = instruction && !std::strcmp(instruction, "cp_async") && writer != read->reader;
-        const char* missing = anothers_copy           ? "a wait for it, or a barrier behind that wait,"
+        const bool in_no_group = instruction && !std::strcmp(instruction, "cp_async") &&
+                                 writer->copies.waited_in_vain(writer->copies.arriving);
+        const char* missing = in_no_group             ? "cp_async_commit(), for it is in no group that is waited for,"
+                              : anothers_copy         ? "a wait for it, or a barrier behind that wait,"
                               : operation_in_progress ? "a wait for it"
                                                       : "a barrier";
         return fmt::format(
-            "{}, written only later: {} is missing, or the index is another's\n  written    later, by {} {}\n  missing    {} "
-            "between the two, if that is what was to be read",
-            read->words, missing, who, to_string(where), missing);
+            "{}, written only later: {} is missing, or the index is another's\n  written    later, by {} {}{}\n"
+            "  missing    {} between the two, if that is what was to be read",
+            read->words, missing, who, to_string(where), calls, missing);
     });
 }
 

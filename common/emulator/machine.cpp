@@ -166,6 +166,7 @@ void Multiprocessor::run_slice() {
 void Multiprocessor::fiber_main(context::transfer_t from) {
     auto* self = static_cast<Multiprocessor*>(from.data);
     self->scheduler_ = from.fctx;
+    current->first_frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
     static std::string thrown;  // not on the stack, which is not unwound
     thrown.clear();
     try {

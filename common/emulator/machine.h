@@ -48,6 +48,7 @@ struct Thread {
     Block* block = nullptr;
     boost::context::detail::fcontext_t context = nullptr;  // where it goes on when it runs again
     std::uintptr_t stack_begin = 0, stack_end = 0;
+    std::uintptr_t first_frame = 0;  // of the function that has called the kernel
     bool exited = false;
     Waiting waits_for;
     Place where;             // it waits, or where it last let others run

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "access.h"
+#include "calls.h"
 #include "collective.h"
 #include "float16.h"
 #include "ptx_functions.h"
@@ -55,16 +56,17 @@ void ldmatrix(std::uint32_t* matrices, int n, bool transposed, const void* row, 
     const char* name = transposed ? "ldmatrix_trans" : "ldmatrix";
     LoadOperands own{matrices, row};
     perform_together(name, own, where, [&](const WarpOperands<LoadOperands>& lanes) {
+        const Operand operand{name, with_calls(where)};
         for (std::size_t m = 0; m < static_cast<std::size_t>(n); ++m) {
             if (counting) trace_matrix(Access::read, row_addresses(lanes, m), where);
             std::array<Row, matrix_rows> rows;
             for (std::size_t i = 0; i < matrix_rows; ++i) {
                 const void* p = lanes[m * matrix_rows + i]->row;
-                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, {name, where});
+                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, operand);
                 std::memcpy(&rows[i], p, matrix_row_bytes);
                 if (!watching) continue;
                 const AsOppositeLane other;
-                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, {name, where});
+                check_shared_read(p, matrix_row_bytes, matrix_row_bytes, operand);
             }
             for (int lane = 0; lane < warp_size; ++lane) {
                 const int i = lane / 4, j = lane % 4 * 2;
@@ -79,6 +81,7 @@ void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, 
     const char* name = transposed ? "stmatrix_trans" : "stmatrix";
     StoreOperands own{matrices, row};
     perform_together(name, own, where, [&](const WarpOperands<StoreOperands>& lanes) {
+        const Operand operand{name, with_calls(where)};
         for (std::size_t m = 0; m < static_cast<std::size_t>(n); ++m) {
             if (counting) trace_matrix(Access::write, row_addresses(lanes, m), where);
             std::array<Row, matrix_rows> rows;
@@ -90,7 +93,7 @@ void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, 
             }
             for (std::size_t i = 0; i < matrix_rows; ++i) {
                 void* p = lanes[m * matrix_rows + i]->row;
-                note_shared_write(p, matrix_row_bytes, matrix_row_bytes, {name, where});
+                note_shared_write(p, matrix_row_bytes, matrix_row_bytes, operand);
                 std::memcpy(p, &rows[i], matrix_row_bytes);
             }
         }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "barrier.h"
+#include "calls.h"
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
 
@@ -125,7 +126,7 @@ void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where)
             return fmt::format("wrong count: barrier_init with {} arrivals, at least 1 and at most {}", arrivals,
                                max_arrivals);
         });
-    note_shared_write(barrier, word_bytes, word_bytes, {"barrier_init", where});
+    note_shared_write(barrier, word_bytes, word_bytes, {"barrier_init", with_calls(where)});
     const std::uint64_t word = State(arrivals).word();
     std::memcpy(barrier, &word, word_bytes);
     BarrierWatch& watch = current->block->barriers[barrier] = {};

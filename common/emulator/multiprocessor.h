@@ -121,6 +121,8 @@ void record_unwritten_read();
 void forget_unwritten_reads();
 /// Leaves the fiber for good. Its stack is not unwound: nothing on it owns anything.
 [[noreturn]] void abandon();
+/// Lines of a report: "called at", once for each.
+std::string called_at(const std::vector<std::string>& calls, const char* indentation);
 /// "3 threads wait".
 std::string count_waiting(std::size_t n);
 std::string who_waits_where(const Block& block);

@@ -14,6 +14,7 @@
 
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "multiprocessor.h"
 
 namespace emulator {
 
@@ -30,7 +31,8 @@ struct Site {
     const char* instruction;
 };
 std::vector<Site> sites;
-std::map<std::tuple<const char*, unsigned, unsigned, const char*>, std::uint64_t> numbers;
+using SiteKey = std::tuple<const char*, unsigned, unsigned, const char*, std::uint32_t>;
+std::map<SiteKey, std::uint64_t> numbers;
 
 std::uint32_t oldest_team = 0, next_team = 1;  // of this launch: what happened in earlier ones is known to all
 std::uint64_t chance = 0;
@@ -43,15 +45,30 @@ std::unordered_map<std::uintptr_t, Released> released;
 
 const Actor& actor() { return acting ? *acting : current->order.actor; }
 
+[[gnu::noinline]] std::uint64_t number_of_site(const Place& where, const char* instruction) {
+    const SiteKey key{where.line.file_name(), where.line.line(), where.line.column(), instruction, where.calls};
+    static SiteKey last;  // one instruction comes here for each of its pieces
+    static std::uint64_t number_of_last;
+    if (key != last) {
+        const auto [found, is_new] = numbers.try_emplace(key, sites.size());
+        if (is_new) sites.push_back({where, instruction});
+        last = key;
+        number_of_last = found->second;
+    }
+    return number_of_last;
+}
+
+/// Nearly all have a return address: what they do not need is out of their way.
 std::uint64_t site_of(const Place& where, const char* instruction) {
-    if (where.pc) return reinterpret_cast<std::uintptr_t>(where.pc);
-    const auto [found, is_new] = numbers.try_emplace(
-        {where.line.file_name(), where.line.line(), where.line.column(), instruction}, sites.size());
-    if (is_new) sites.push_back({where, instruction});
-    return found->second;
+    return where.pc ? reinterpret_cast<std::uintptr_t>(where.pc) : number_of_site(where, instruction);
 }
 
 const Site* find_site(const Event& event) { return event.site < first_pc ? &sites[event.site] : nullptr; }
+
+Place place_of(const Event& event) {
+    const Site* site = find_site(event);
+    return site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site)));
+}
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
 
@@ -59,9 +76,32 @@ bool is(const Site* site, std::string_view part) {
     return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
 
+/// True of what is in no group, though whoever has asked for it has waited since.
+bool waited_in_vain(const Event& event) {
+    if (event.team != actor().team) return false;
+    for (const Block* block : current->block->cluster->blocks) {
+        for (const Warpgroup& group : block->warpgroups)
+            for (const WarpProgress& warp : group.warps)
+                if (group.slot == event.slot && warp.waited_in_vain(event.time - 1)) return true;
+        for (const Thread& thread : block->threads) {
+            const ThreadCopies& copies = thread.copies;
+            const CopyGroups& stores = thread.bulk_stores;
+            if (thread.order.copies == event.slot)
+                return event.time == copies.batch && copies.waited_in_vain(copies.committed);
+            if (thread.order.store_reads == event.slot || thread.order.store_writes == event.slot)
+                return stores.waited_in_vain(event.time - 1);
+        }
+    }
+    return false;
+}
+
 /// What orders others behind something asynchronous.
 std::string how_to_wait_for(const Event& event) {
     const Site* site = find_site(event);
+    if (waited_in_vain(event)) {
+        const char* family = is(site, "wgmma") ? "wgmma" : is(site, "cp_async") ? "cp_async" : "bulk";
+        return fmt::format("{0}_commit() behind it: it is in no group, so {0}_wait() has not waited for it", family);
+    }
     if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
     if (is(site, "store") || is(site, "reduce"))
         return event.writes ? "bulk_wait(), and a release by the thread that has waited"
@@ -83,16 +123,24 @@ std::string what_is_missing(const Event& first, const Event& second) {
     if (first.strong != second.strong && !of_barrier) return "a barrier, or an atomic on both sides";
     const auto threads = current->block->threads.size();
     if (first.slot / threads != second.slot / threads) return "cluster_sync(), or barrier_arrive_at() and a wait";
-    if (first.slot / warp_size == second.slot / warp_size) return "__syncwarp() or __syncthreads(), if both are to be at this place";
-    return "__syncthreads(), a named barrier or an mbarrier, if both are to be at this place";
+    const bool of_one_warp = first.slot / warp_size == second.slot / warp_size;
+    const char* barrier = !of_one_warp           ? "__syncthreads(), a named barrier or an mbarrier"
+                          : threads <= warp_size ? "__syncwarp() or __syncthreads()"
+                                                 : "__syncthreads(), or __syncwarp() if only lanes of this warp use it";
+    return fmt::format("{}, if both are to be at this place", barrier);
+}
+
+const char* is_index_right(const Event& first, const Event& second) {
+    const bool same_store = first.writes && second.writes && first.site == second.site && is_thread(first.slot);
+    return same_store ? "; or both write the same element: is the index right?" : "";
 }
 
 [[gnu::cold, noreturn]] void report(Event first, Event second, std::uintptr_t address, const Place& where,
                                     DescribePlace place, const void* context) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
-                           describe(second), address, place(context, address), describe(first),
-                           what_is_missing(first, second));
+                           describe(second), address, place(context, address), describe_earlier(first),
+                           what_is_missing(first, second) + is_index_right(first, second));
     });
 }
 
@@ -139,8 +187,8 @@ bool may_be_confirmed(const Event& load, const Event& atomic) {
     auto& unconfirmed = thread->order.unconfirmed;
     if (std::any_of(unconfirmed.begin(), unconfirmed.end(), [&](auto& other) { return other.address == address; }))
         return true;
-    const Place loaded_at(reinterpret_cast<const void*>(std::uintptr_t(load.site)));
-    unconfirmed.push_back({address, word_at(address), loads_first ? second : first, load, loaded_at, place, context});
+    unconfirmed.push_back(
+        {address, word_at(address), loads_first ? second : first, load, place_of(load), place, context});
     return true;
 }
 
@@ -258,8 +306,7 @@ std::string place_on_device(const void*, std::uintptr_t address) { return Device
 
 std::string describe(const Event& event) {
     const Site* site = find_site(event);
-    const std::string line =
-        to_string(site ? site->where : Place(reinterpret_cast<const void*>(std::uintptr_t(event.site))));
+    const std::string line = to_string(place_of(event));
     const std::string what = fmt::format("{}{}", event.strong ? "atomic or volatile " : "",
                                          event.writes && event.reads ? "read and write"
                                          : event.writes              ? "write"
@@ -271,6 +318,10 @@ std::string describe(const Event& event) {
     return fmt::format("{} by thread ({}, {}, {}) of block ({}, {}, {}) at {}{}", what, thread.x, thread.y, thread.z,
                        block.x, block.y, block.z, line,
                        site && site->instruction ? fmt::format(" ({})", site->instruction) : "");
+}
+
+std::string describe_earlier(const Event& event) {
+    return describe(event) + called_at(calls_known_of(place_of(event), running->kernel->entry), "    ");
 }
 
 Cell* Shadow::cells(std::size_t bytes) {

@@ -62,6 +62,8 @@ struct Event {
 /// "write by thread (3, 0, 0) of block (0, 0, 0) at file:line", or "read by tma_store, issued at file:line". Of the
 /// current cluster.
 std::string describe(const Event& event);
+/// And below it who has called it, as far as that is known of what is over.
+std::string describe_earlier(const Event& event);
 
 /// What memory a word belongs to, in words.
 using DescribePlace = std::string (*)(const void* context, std::uintptr_t address);

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "calls.h"
 #include "emulator.h"
 
 namespace emulator {
@@ -208,10 +209,52 @@ std::string short_name(std::string name) {
     return name.substr(name.find_last_of(": ") + 1);  // npos + 1 is 0
 }
 
+/// Removes return addresses that are not this program's own.
+void keep_own(std::vector<const void*>& stack) {
+    const Module own = module_of(reinterpret_cast<std::uintptr_t>(&call_stack));
+    std::erase_if(stack, [&](const void* pc) {
+        const Module module = module_of(reinterpret_cast<std::uintptr_t>(pc));
+        return module.path.empty() || module.load_address != own.load_address;
+    });
+}
+
 /// Compilers are asked to leave the project's path out (-ffile-prefix-map); this removes the "./" that may remain.
 std::string relative(std::string path) {
     while (path.starts_with("./")) path.erase(0, 2);
     return path;
+}
+
+/// Of the lines of a stack those behind `where`, four at most and the last.
+std::vector<std::string> behind(const Place& where, std::vector<std::string> lines) {
+    constexpr std::ptrdiff_t most = 4;
+    // An instruction's own function lies between its line and the emulator.
+    const auto place = std::find(lines.begin(), lines.end(), to_string(where));
+    if (place == lines.end()) return {};
+    lines.erase(lines.begin(), place + 1);
+    if (std::ssize(lines) > most) lines.erase(lines.begin() + most, lines.end() - 1);
+    return lines;
+}
+
+/// The lines behind `where` on a stack, up to the kernel's own. Of a stack that does not lead there, none, or else
+/// those that it has.
+std::vector<std::string> lines_to_kernel(const Place& where, std::vector<const void*> stack, const void* kernel,
+                                         bool or_those_it_has = false) {
+    if (where.pc) stack.erase(stack.begin(), std::find(stack.begin(), stack.end(), where.pc));
+    std::vector<std::uintptr_t> addresses;
+    for (const void* pc : stack) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);
+    const std::string name = function_name(kernel);
+    std::vector<std::string> lines;
+    for (const std::vector<Frame>& inlined : frames(addresses)) {
+        // The last of this name: addr2line gives what was inlined first the name of the whole function.
+        const auto last = std::find_if(inlined.rbegin(), inlined.rend(),
+                                       [&](const Frame& frame) { return short_name(frame.function) == name; });
+        for (auto frame = inlined.begin(); frame != inlined.end(); ++frame) {
+            if (is_of_kernel(*frame, frame + 1 == inlined.end())) lines.push_back(relative(frame->line));
+            if (last == inlined.rend() || &*frame != &*last) continue;
+            return behind(where, std::move(lines));
+        }
+    }
+    return or_those_it_has ? behind(where, std::move(lines)) : std::vector<std::string>();
 }
 
 }  // namespace
@@ -256,38 +299,24 @@ std::vector<const void*> call_stack() {
             return all.size() < 100 ? _URC_NO_REASON : _URC_END_OF_STACK;
         },
         &all);
-    const Module own = module_of(reinterpret_cast<std::uintptr_t>(&call_stack));
-    std::erase_if(all, [&](const void* pc) {
-        const Module module = module_of(reinterpret_cast<std::uintptr_t>(pc));
-        return module.path.empty() || module.load_address != own.load_address;
-    });
+    keep_own(all);
     return all;
 }
 
 std::vector<std::string> calls_to(const Place& where, const void* kernel) {
-    constexpr std::size_t most = 5;  // lines, the place itself included
+    if (where.calls) return calls_known_of(where, kernel);
     std::vector<const void*> stack = call_stack();
     // Of what has crashed there is no stack any more, but what was inlined there.
     if (where.pc && std::find(stack.begin(), stack.end(), where.pc) == stack.end()) stack = {where.pc};
-    if (where.pc) stack.erase(stack.begin(), std::find(stack.begin(), stack.end(), where.pc));
-    std::vector<std::uintptr_t> addresses;
-    for (const void* pc : stack) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);
-    const std::string name = function_name(kernel);
-    std::vector<std::string> lines;
-    for (const std::vector<Frame>& inlined : frames(addresses)) {
-        // The last of this name: addr2line gives what was inlined first the name of the whole function.
-        const auto last = std::find_if(inlined.rbegin(), inlined.rend(),
-                                       [&](const Frame& frame) { return short_name(frame.function) == name; });
-        for (auto frame = inlined.begin(); frame != inlined.end(); ++frame) {
-            const bool is_kernel = last != inlined.rend() && &*frame == &*last;
-            if (is_of_kernel(*frame, frame + 1 == inlined.end()) && (lines.size() < most || is_kernel)) lines.push_back(relative(frame->line));
-            if (!is_kernel) continue;
-            if (lines.empty() || lines.front() != to_string(where)) return {};
-            lines.erase(lines.begin());
-            return lines;
-        }
-    }
-    return {};
+    return lines_to_kernel(where, std::move(stack), kernel);
+}
+
+std::vector<std::string> calls_known_of(const Place& where, const void* kernel) {
+    std::vector<const void*> stack = kept_calls(where.calls);
+    const bool only_inlined = stack.empty() && where.pc;
+    if (only_inlined) stack = {where.pc};
+    keep_own(stack);
+    return lines_to_kernel(where, std::move(stack), kernel, only_inlined);
 }
 
 std::string name_of(const Kernel& kernel) {

@@ -11,10 +11,11 @@ namespace emulator {
 struct Kernel;
 
 /// Where in a kernel something happens: a line that the compiler has passed along, or a return address, whose line is
-/// looked up only when somebody asks.
+/// looked up only when somebody asks. And the calls that have led there, if they were kept: calls.h.
 struct Place {
     std::source_location line;
     const void* pc = nullptr;
+    std::uint32_t calls = 0;
 
     Place() = default;
     Place(const std::source_location& line) : line(line) {}
@@ -30,10 +31,11 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs);
 
 /// Return addresses on the current stack that are this program's own, innermost first.
 std::vector<const void*> call_stack();
-/// The calls that have led to this place, innermost first, up to the kernel's own line: of functions that were inlined,
-/// and of those whose frames are on the current stack. Empty if the place is in the kernel itself, or not on this
-/// stack.
+/// The lines of the calls that have led to this place, innermost first, up to the kernel's own: those that were kept,
+/// or else that are on the current stack. Empty if the place is in the kernel itself, or not on this stack.
 std::vector<std::string> calls_to(const Place& where, const void* kernel);
+/// The same of something that is over: calls that were kept, or that were inlined.
+std::vector<std::string> calls_known_of(const Place& where, const void* kernel);
 
 /// The text of a line of a source file, which the project's folder or the current one may contain; "" if it is not there.
 std::string source_line(const std::string& file, unsigned line);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "barrier.h"
+#include "calls.h"
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
 #include "tensor_map.h"
@@ -222,7 +223,7 @@ void add_load(Block& block, const TensorMap& map, const Coordinates& origin, voi
 
 void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
               const Where& where) {
-    const Operand operand{"tma_load", where};
+    const Operand operand{"tma_load", with_calls(where)};
     const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::load, operand);
     check_async_barrier(barrier, *current->block, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
@@ -233,7 +234,7 @@ void tma_load(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const 
 
 void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barrier, const int* coordinates, int rank,
                         unsigned blocks, const Where& where) {
-    const Operand operand{"tma_load_multicast", where};
+    const Operand operand{"tma_load_multicast", with_calls(where)};
     const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::load, operand);
     const Coordinates origin = copy_coordinates(coordinates, rank);
     if (counting) trace_load(decoded, origin, operand);
@@ -249,7 +250,7 @@ void tma_load_multicast(void* tile, const CUtensorMap* map, std::uint64_t* barri
 
 void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates, int rank, Reduction reduction,
                const Where& where) {
-    const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", where};
+    const Operand operand{reduction == Reduction::none ? "tma_store" : "tma_reduce_add", with_calls(where)};
     const TensorMap decoded = check_tile(map, tile, coordinates, rank, Direction::store, operand);
     if (reduction == Reduction::add && decoded.element_bytes != sizeof(float))
         fail(cudaErrorIllegalInstruction, where, [&] {
@@ -262,7 +263,7 @@ void tma_store(const CUtensorMap* map, const void* tile, const int* coordinates,
 }
 
 void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* barrier, const Where& where) {
-    const Operand operand{"bulk_load", where};
+    const Operand operand{"bulk_load", with_calls(where)};
     check_run(shared, global, bytes, operand);
     if (bytes == 0) return;  // nothing to copy, nothing to signal
     check_async_barrier(barrier, *current->block, operand);
@@ -275,7 +276,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
         const char* from = static_cast<const char*>(global) + first * chunk_bytes;
         const std::uint32_t n = (behind - first) * chunk_bytes;
         if (counting) trace_departure(block, n);
-        block.async.add({operand.instruction, current, where, true, [=, &block] {
+        block.async.add({operand.instruction, current, operand.where, true, [=, &block] {
                              if (counting) trace_arrival(block, n);
                              if (recording) note_happened(noted);
                              const Actor load = load_actor(barrier, clock);
@@ -290,7 +291,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
 }
 
 void bulk_store(void* global, const void* shared, unsigned bytes, Reduction reduction, const Where& where) {
-    const Operand operand{reduction == Reduction::none ? "bulk_store" : "bulk_reduce_add", where};
+    const Operand operand{reduction == Reduction::none ? "bulk_store" : "bulk_reduce_add", with_calls(where)};
     check_run(shared, global, bytes, operand);
     if (bytes == 0) return;
     add_store(operand, reduction, [=]() -> std::vector<StoredRow> {

@@ -100,7 +100,7 @@ void check_warp_synchronous(Block& block) {
                 "race: warp-synchronous code: volatile {}\n  at         {:#x}: {}\n  not ordered behind volatile {}\n"
                 "  missing    __syncwarp() between the steps: since Volta the lanes of a warp do not run in step",
                 describe(read.missed), read.address, describe_shared(*window_of(block, read.address), read.address),
-                describe(read.event));
+                describe_earlier(read.event));
         });
     }
 }

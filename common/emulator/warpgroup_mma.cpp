@@ -7,8 +7,10 @@
 #include <cstring>
 
 #include "barrier.h"
+#include "calls.h"
 #include "collective.h"
 #include "cuda_runtime.h"
+#include "multiprocessor.h"
 
 namespace emulator {
 namespace {
@@ -173,7 +175,8 @@ void wgmma(float* d, const ProductShape& shape, std::uint64_t a, std::uint64_t b
     if (current->block->warpgroups.size() <= current->warp() / warpgroup_warps)
         refuse(where, "missing warps: a wgmma takes all four warps of a warpgroup");
     Operands own{d, a, b, fragment, shape.accumulate};
-    perform_together("wgmma", own, where, [&](const WarpOperands<Operands>& lanes) { issue(shape, lanes, where); });
+    perform_together("wgmma", own, where,
+                     [&](const WarpOperands<Operands>& lanes) { issue(shape, lanes, with_calls(where)); });
 }
 
 void wgmma_fence(const Where& where) {
@@ -199,6 +202,7 @@ void wgmma_wait(int pending, const Where& where) {
     perform_together("wgmma_wait", none, where, [&](auto&) {
         WarpProgress& progress = own_progress(group);
         progress.fenced = false;
+        progress.issued_at_wait = progress.issued;
         if (progress.groups.size() > left)
             progress.waited = std::max(progress.waited, progress.groups[progress.groups.size() - 1 - left]);
     });
@@ -220,8 +224,12 @@ void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place&
         if (registers.is_A && !writes) continue;
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format(
-                "register in use: {} of {} of the wgmma that was issued at {}, with no wgmma_wait() since",
-                writes ? "write" : "read", registers.is_A ? "A" : "an accumulator", to_string(registers.where));
+                "register in use: {} of {} of the wgmma that was issued at {}, {}{}", writes ? "write" : "read",
+                registers.is_A ? "A" : "an accumulator", to_string(registers.where),
+                own_progress(own_warpgroup()).waited_in_vain(registers.product)
+                    ? "which is in no group, so wgmma_wait() has not waited for it: wgmma_commit() is missing"
+                    : "with no wgmma_wait() since",
+                called_at(calls_known_of(registers.where, running->kernel->entry), "    "));
         });
     }
 }
@@ -248,8 +256,13 @@ bool has_products_under_way(const Thread& thread) {
 }
 
 void check_products_done(const Thread& thread) {
-    if (has_products_under_way(thread))
-        refuse(thread.where, "unfinished: a thread returns while a wgmma is under way: wgmma_wait() is missing");
+    if (!has_products_under_way(thread)) return;
+    const WarpProgress& warp = own_progress(own_warpgroup());
+    if (warp.waited_in_vain(warp.issued - 1))
+        refuse(thread.where,
+               "unfinished: a thread returns while a wgmma is under way, which is in no group, so wgmma_wait() has not "
+               "waited for it: wgmma_commit() is missing");
+    refuse(thread.where, "unfinished: a thread returns while a wgmma is under way: wgmma_wait() is missing");
 }
 
 }  // namespace emulator

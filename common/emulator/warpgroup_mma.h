@@ -52,6 +52,12 @@ struct WarpProgress {
     std::uint64_t waited = 0;  // for all up to here
     std::vector<std::uint64_t> groups;  // `issued` at each commit
     bool fenced = false;
+    std::uint64_t issued_at_wait = 0;  // at the last one
+
+    /// True of a product that is in no group, though the warp has waited since it was issued.
+    bool waited_in_vain(std::uint64_t number) const {
+        return number < issued_at_wait && number >= (groups.empty() ? 0 : groups.back());
+    }
 };
 
 struct Warpgroup {

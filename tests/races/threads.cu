@@ -551,7 +551,8 @@ std::vector<SyncKernel> thread_kernels() {
         return std::vector{Verdict{"race", {std::string("missing    ") + missing}, std::move(lines)}};
     };
     const auto barrier = race("__syncthreads(), a named barrier or an mbarrier");
-    const auto warp = race("__syncwarp() or __syncthreads()");
+    const auto only_warp = race("__syncwarp() or __syncthreads(), if both");  // of the block
+    const auto warp = race("__syncthreads(), or __syncwarp() if only lanes of this warp use it, if both");
     const char* release = "a release by the one block and an acquire by the other (store_release, load_acquire)";
     return {
         {"rotate", "", run_in_block<rotate_kernel<Rotate::correct>>, {}},
@@ -572,36 +573,36 @@ std::vector<SyncKernel> thread_kernels() {
          warp},
 #define MATRICES(m, trans) run_matrices<matrices_kernel<Matrices::m, trans>>
         {"matrices", "", MATRICES(correct, false), {}},
-        {"matrices", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, false), warp},
-        {"matrices", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, false), warp},
+        {"matrices", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, false), only_warp},
+        {"matrices", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, false), only_warp},
         {"matrices_trans", "", MATRICES(correct, true), {}},
-        {"matrices_trans", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, true), warp},
-        {"matrices_trans", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, true), warp},
+        {"matrices_trans", "no_syncwarp_before_ldmatrix", MATRICES(no_syncwarp_before_ldmatrix, true), only_warp},
+        {"matrices_trans", "no_syncwarp_after_ldmatrix", MATRICES(no_syncwarp_after_ldmatrix, true), only_warp},
 #define STORE_MATRICES(m, trans) run_matrices<store_matrices_kernel<StoreMatrices::m, trans>>
         {"store_matrices", "", STORE_MATRICES(correct, false), {}, {}, true},
         {"store_matrices",
          "no_syncwarp_before_stmatrix",
          STORE_MATRICES(no_syncwarp_before_stmatrix, false),
-         warp,
+         only_warp,
          {},
          true},
         {"store_matrices",
          "no_syncwarp_after_stmatrix",
          STORE_MATRICES(no_syncwarp_after_stmatrix, false),
-         warp,
+         only_warp,
          {},
          true},
         {"store_matrices_trans", "", STORE_MATRICES(correct, true), {}, {}, true},
         {"store_matrices_trans",
          "no_syncwarp_before_stmatrix",
          STORE_MATRICES(no_syncwarp_before_stmatrix, true),
-         warp,
+         only_warp,
          {},
          true},
         {"store_matrices_trans",
          "no_syncwarp_after_stmatrix",
          STORE_MATRICES(no_syncwarp_after_stmatrix, true),
-         warp,
+         only_warp,
          {},
          true},
         {"narrow", "", run_in_block<narrow_kernel<Narrow::correct>, threads, 1>, {}},

@@ -117,14 +117,16 @@ std::vector<std::string> named_in(std::string_view report, const std::string& le
                                   const std::vector<Answer>& answers) {
     std::vector<std::string> named;
     const std::string place = fmt::format("{}:", learners_file);
-    for (std::size_t at = 0; (at = report.find(place, at)) != std::string_view::npos;) {
-        at += place.size();
-        int line = 0;
-        std::from_chars(report.data() + at, report.data() + report.size(), line);
-        for (const Answer& answer : answers)
-            if (answer.first <= line && line <= answer.last && !std::ranges::count(named, answer.id))
-                named.push_back(answer.id);
-    }
+    // Above "source" stands also what came earlier, of which little need be wrong.
+    for (const std::string_view part : {report.substr(std::min(report.find("\n  source "), report.size())), report})
+        for (std::size_t at = 0; (at = part.find(place, at)) != std::string_view::npos;) {
+            at += place.size();
+            int line = 0;
+            std::from_chars(part.data() + at, part.data() + part.size(), line);
+            for (const Answer& answer : answers)
+                if (answer.first <= line && line <= answer.last && !std::ranges::count(named, answer.id))
+                    named.push_back(answer.id);
+        }
     return named;
 }
 

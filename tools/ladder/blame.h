@@ -38,7 +38,7 @@ Trial trial_of(std::string_view learners, std::string_view solution, std::string
 std::string with_learners_lines(std::string_view report, std::string_view trial_file, const Trial& trial,
                                 const std::string& learners_file);
 
-/// The exercises in which the lines lie that a report names, in its order, each once.
+/// The exercises in which the lines lie that a report names, each once: from "source" on, then in its order.
 std::vector<std::string> named_in(std::string_view report, const std::string& learners_file,
                                   const std::vector<Answer>& answers);
 
