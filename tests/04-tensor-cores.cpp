@@ -19,8 +19,9 @@ namespace {
 void check_lse(const Inputs& in, const char* what) {
     const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
     CHECK_MESSAGE((result.lse_error <= result.allowed_lse_error),
-                  fmt::format("{}: {}: LSE[query {}] is {:.6g}, expected {:.6g}", what, to_string(in.shape),
-                              result.furthest_lse.index, result.furthest_lse.found, result.furthest_lse.expected));
+                  fmt::format("{}: {}: LSE[query {}] is {}, expected {:.6g}", what, to_string(in.shape),
+                              result.furthest_lse.index, found_text(result.furthest_lse.found),
+                              result.furthest_lse.expected));
 }
 
 /// Each query finds its own key, and its row of O is that key's row of V. Says where an element went, where the norms

@@ -451,8 +451,8 @@ std::string lse_fault(const Stage& stage, const Inputs& inputs) {
         const Comparison result = check(stage, inputs, Judge::both_rules, true);
         if (result.lse_error <= result.allowed_lse_error) return "";
         const std::size_t row = result.furthest_lse.index, n_q = std::size_t(inputs.shape.n_q);
-        return fmt::format("LSE[head {} query {}] is {:.6g}, expected {:.6g}: off by {:.1e}, allowed {:.0e}", row / n_q,
-                           row % n_q, result.furthest_lse.found, result.furthest_lse.expected, result.lse_error,
+        return fmt::format("LSE[head {} query {}] is {}, expected {:.6g}: off by {:.1e}, allowed {:.0e}", row / n_q,
+                           row % n_q, found_text(result.furthest_lse.found), result.furthest_lse.expected, result.lse_error,
                            result.allowed_lse_error);
     } catch (const CudaError& error) {
         return error.what();
