@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "attention_suite.h"
@@ -19,8 +21,37 @@ namespace {
 void check_lse(const Inputs& in, const char* what) {
     const Comparison result = check(stage_under_test(), in, Judge::both_rules, true);
     CHECK_MESSAGE((result.lse_error <= result.allowed_lse_error),
-                  fmt::format("{}: {}: LSE[query {}] is {:.6g}, expected {:.6g}", what, to_string(in.shape),
-                              result.furthest_lse.index, result.furthest_lse.found, result.furthest_lse.expected));
+                  fmt::format("{}: {}: LSE[query {}] is {}, expected {:.6g}", what, to_string(in.shape),
+                              result.furthest_lse.index, found_text(result.furthest_lse.found),
+                              result.furthest_lse.expected));
+}
+
+/// An element of V that no other one equals, exact in this dtype. Elements of a column are of one sign and one power of
+/// 4, so a sum of two of them is no element.
+float element_of_V(DType dtype, std::size_t key, std::size_t column) {
+    const std::size_t mantissas = dtype == DType::bf16 ? 128 : 1024, index = column * 64 + key;
+    const int power = int(index / mantissas), powers = dtype == DType::bf16 ? 32 : 4;  // of 4, each with two signs
+    const int exponent = 2 * ((power / 2 + powers / 2) % powers - powers / 2);         // the first columns are near 1
+    const double size = std::ldexp(1 + double(index % mantissas) / double(mantissas), exponent);
+    return float(power % 2 ? -size : size);
+}
+
+/// Which element of such a V a number is that stands in O for V[key][column]; or of which two of that column it may be
+/// the sum. Of the pairs whose rounded sum it is, the first: with `key` itself, and eight keys apart as parts of A are.
+std::string element_text(DType dtype, std::size_t d, float found, std::size_t key, std::size_t column) {
+    const auto V = [&](std::size_t j, std::size_t x) { return element_of_V(dtype, j, x); };
+    if (std::isnan(found)) return found_text(found);
+    for (std::size_t x = 0; x < d; ++x)
+        for (std::size_t j = 0; j < 64; ++j)
+            if (V(j, x) == found) return fmt::format("V[key {}][{}] ({:.6g})", j, x, found);
+    for (std::size_t with = 0; with < 64; ++with)
+        for (std::size_t apart = 0; apart < 64; ++apart) {
+            const std::size_t j = key ^ with, other = j ^ 8 ^ apart;
+            if (round_to(dtype, V(j, column) + V(other, column)) == found)
+                return fmt::format("{:.6g}, no element of V, maybe the sum V[key {}][{}] + V[key {}][{}]", found, j,
+                                   column, other, column);
+        }
+    return fmt::format("{:.6g}, no element of V", found);
 }
 
 /// Each query finds its own key, and its row of O is that key's row of V. Says where an element went, where the norms
@@ -36,6 +67,7 @@ void check_one_hot(DType dtype, int d) {
     for (std::size_t i = 0; i < 64; ++i) {
         in.Q[i * width + i] = 64;
         in.K[i * width + 5 * i % 64] = 64;
+        for (std::size_t x = 0; x < width; ++x) in.V[i * width + x] = element_of_V(dtype, i, x);
     }
     const Outputs out = run(stage_under_test(), in);
     for (std::size_t j = 0; j < 64; ++j)
@@ -43,9 +75,10 @@ void check_one_hot(DType dtype, int d) {
             const float got = out.O[5 * j % 64 * width + x], wanted = in.V[j * width + x];
             if (got == wanted) continue;
             CHECK_MESSAGE((got == wanted),
-                          fmt::format("{}: query {} finds key {} alone; O[query {}][{}] is {:.6g}, "
-                                      "expected {:.6g}, as V[key {}][{}] is",
-                                      to_string(shape), 5 * j % 64, j, 5 * j % 64, x, got, wanted, j, x));
+                          fmt::format("{}: query {} finds key {} alone; O[query {}][{}] is {}, expected V[key {}][{}] "
+                                      "({:.6g})",
+                                      to_string(shape), 5 * j % 64, j, 5 * j % 64, x,
+                                      element_text(dtype, width, got, j, x), j, x, wanted));
             return;  // one says enough
         }
 }
@@ -127,6 +160,20 @@ TEST_CASE("EXERCISE 4.4: both products in matrix instructions") {
             2 * width * (2 * B_r + 2 * 192));
     }
 #endif
+}
+
+TEST_CASE("the elements of V that say where they have gone differ, and are what the dtype holds") {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+        std::set<float> all;
+        for (std::size_t x = 0; x < 128; ++x)
+            for (std::size_t j = 0; j < 64; ++j) all.insert(round_to(dtype, element_of_V(dtype, j, x)));
+        CHECK(all.size() == 64 * 128);
+        const auto text = [=](float found) { return element_text(dtype, 128, found, 3, 5); };
+        CHECK(text(element_of_V(dtype, 8, 127)).starts_with("V[key 8][127] ("));
+        CHECK(text(round_to(dtype, element_of_V(dtype, 3, 5) + element_of_V(dtype, 11, 5)))
+                  .ends_with(", no element of V, maybe the sum V[key 3][5] + V[key 11][5]"));
+        CHECK(text(0) == "0, no element of V");
+    }
 }
 
 #ifndef FLASHLADDER_GPU

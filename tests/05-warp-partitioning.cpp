@@ -42,6 +42,10 @@ std::vector<AttentionShape> counted_shapes() {
     return {shape_of(1, 128, 128, 64), shape_of(2, 150, 200, 64), shape_of(1, 150, 200, 128)};
 }
 
+void check_no_keys_behind_the_diagonal() {
+    for (const int d : {64, 128}) attention::check_no_keys_behind_the_diagonal(d, 128, d == 64 ? 64 : 16);
+}
+
 constexpr Count warps = 4, element_bytes = 2, float_bytes = 4;
 #endif
 
@@ -106,6 +110,7 @@ TEST_CASE("EXERCISE 5.2: each warp owns its rows") {
         check_barriers(fmt::format("{}: barriers of a block, steps {}", where, T_c), work.barriers / blocks, 2 * T_c,
                        2 * T_c + 2);
     }
+    check_no_keys_behind_the_diagonal();
 #endif
 }
 
@@ -138,8 +143,8 @@ TEST_CASE("counted: split-K moves four parts of O through shared memory in every
 TEST_CASE("counted: three barriers a step of split-K, and two more a block") {
     for (const AttentionShape& shape : counted_shapes()) {
         const Tiles k = split_k_tiles(shape);
-        check_barriers("split-K: barriers of a block, steps " + std::to_string(k.T_c),
-                       work_of(split_k(), shape).barriers / k.blocks, 3 * k.T_c + 2, 4 * k.T_c + 3);
+        check_barriers(fmt::format("split-K: barriers of a block, three in each of {} steps and two more", k.T_c),
+                       work_of(split_k(), shape).barriers / k.blocks, 3 * k.T_c + 2, 3 * k.T_c + 2);
     }
 }
 
@@ -166,6 +171,10 @@ TEST_CASE("counted: K and V are fetched once for 128 queries, a quarter of rung 
         const Count Q_and_O = 2 * shape.heads * 256 * Count(d) * element_bytes;
         check_count("bytes of K and V, four times", 4 * 32 * sectors, Count(below->requested_bytes) - Q_and_O);
     }
+}
+
+TEST_CASE("counted: no block of keys behind the diagonal is loaded, neither of K nor of V") {
+    check_no_keys_behind_the_diagonal();
 }
 #endif
 

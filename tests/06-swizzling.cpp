@@ -211,20 +211,7 @@ TEST_CASE("each chunk has a place of its own, a column of chunks meets all banks
 }
 
 TEST_CASE("counted: no block of keys behind the diagonal is loaded, neither of K nor of V") {
-    for (const auto& [n_q, n_k] : {std::pair(300, 300), {100, 400}, {400, 100}, {192, 128}}) {
-        Inputs in = make_inputs(shape_of(1, n_q, n_k, 64), Values::normal, test_seed());
-        in.shape.causal = true;
-        constexpr int B_r = 128, B_c = 64;
-        int keys = 0;  // that blocks of queries load, together
-        for (int i = 0; i < n_q; i += B_r) {
-            const int seen = std::clamp(i + B_r + n_k - n_q, 0, n_k);
-            keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
-        }
-        const StageCounts counts = count_stage(stage_under_test(), in);
-        for (const char* tensor : {"K", "V"})
-            check_count(std::string("bytes loaded of ") + tensor, counts.tensors.at(tensor).read.requested_bytes,
-                        std::uint64_t(keys) * 64 * 2, to_string(in.shape));
-    }
+    check_no_keys_behind_the_diagonal(64, 128, 64);
 }
 #endif
 

@@ -179,19 +179,7 @@ TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold")
 
 #ifndef FLASHLADDER_GPU
 TEST_CASE("counted: no block behind the diagonal is asked for, neither of K nor of V") {
-    for (const auto& [n_q, n_k] : {std::pair(300, 300), {512, 512}, {100, 400}, {400, 100}, {192, 128}}) {
-        Inputs in = make_inputs(shape_of(1, n_q, n_k, 64), Values::normal, test_seed());
-        in.shape.causal = true;
-        int keys = 0;  // that blocks of queries ask for, together
-        for (int i = 0; i < n_q; i += B_r) {
-            const int seen = std::clamp(i + B_r + n_k - n_q, 0, n_k);
-            keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
-        }
-        const StageCounts counts = count_stage(stage_under_test(), in);
-        for (const char* tensor : {"K", "V"})
-            check_count(std::string("bytes asked for of ") + tensor, counts.tensors.at(tensor).read.requested_bytes,
-                        std::uint64_t(keys) * 64 * 2);
-    }
+    check_no_keys_behind_the_diagonal(64, B_r, B_c);
 }
 
 TEST_CASE("counted: shared memory is Q_i and the slots, and all but V's last slot may be under way") {

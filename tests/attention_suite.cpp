@@ -416,6 +416,22 @@ void check_by_tma(const emulator::Work& work, std::uint64_t loaded_bytes, std::u
     check_count("barriers of all threads", work.barriers, barriers, where);  // no more: rung 10 is about that
 }
 
+void check_no_keys_behind_the_diagonal(int d, int B_r, int B_c) {
+    for (const auto& [n_q, n_k] : {std::pair(300, 300), {512, 512}, {100, 400}, {400, 100}, {192, 128}}) {
+        const Inputs in = inputs(1, n_q, n_k, d, true, test_seed());
+        int keys = 0;  // that blocks of queries ask for, together
+        for (int i = 0; i < n_q; i += B_r) {
+            const int seen = std::clamp(i + B_r + n_k - n_q, 0, n_k);
+            keys += std::min(n_k, (seen + B_c - 1) / B_c * B_c);
+        }
+        const StageCounts counts = count_stage(stage_under_test(), in);
+        for (const char* tensor : {"K", "V"})
+            check_count(fmt::format("bytes of {} that are asked for, no block of keys behind the diagonal", tensor),
+                        counts.tensors.at(tensor).read.requested_bytes, std::uint64_t(keys) * unsigned(d) * 2,
+                        to_string(in.shape));
+    }
+}
+
 std::string race(const Stage& stage, const Inputs& inputs) {
     return emulator::find_race([&] { run(stage, inputs, true); });
 }
@@ -435,8 +451,8 @@ std::string lse_fault(const Stage& stage, const Inputs& inputs) {
         const Comparison result = check(stage, inputs, Judge::both_rules, true);
         if (result.lse_error <= result.allowed_lse_error) return "";
         const std::size_t row = result.furthest_lse.index, n_q = std::size_t(inputs.shape.n_q);
-        return fmt::format("LSE[head {} query {}] is {:.6g}, expected {:.6g}: off by {:.1e}, allowed {:.0e}", row / n_q,
-                           row % n_q, result.furthest_lse.found, result.furthest_lse.expected, result.lse_error,
+        return fmt::format("LSE[head {} query {}] is {}, expected {:.6g}: off by {:.1e}, allowed {:.0e}", row / n_q,
+                           row % n_q, found_text(result.furthest_lse.found), result.furthest_lse.expected, result.lse_error,
                            result.allowed_lse_error);
     } catch (const CudaError& error) {
         return error.what();

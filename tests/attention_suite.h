@@ -91,6 +91,9 @@ emulator::Work work_of(const Stage& stage, const Inputs& inputs);
 void check_by_tma(const emulator::Work& work, std::uint64_t loaded_bytes, std::uint64_t stored_bytes,
                   std::uint64_t barriers, const std::string& where);
 
+/// Causal, the stage under test asks for each block of B_c keys that one of B_r queries sees, and for none behind.
+void check_no_keys_behind_the_diagonal(int d, int B_r, int B_c);
+
 /// The report of a race or of anything else that goes wrong while a stage runs, with LSE; "" if nothing does.
 std::string race(const Stage& stage, const Inputs& inputs);
 #endif

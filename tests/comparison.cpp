@@ -1,6 +1,7 @@
 // The judge itself: what it lets pass and what it must not, the reference against a case worked out by hand, the
 // inputs, the layouts; and what a stage is handed or spared, before it is launched.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -90,6 +91,25 @@ TEST_CASE("a wrong LSE fails, and so does NaN there") {
         CHECK(j.compare().passed);
         j.out.lse[5] = static_cast<float>(j.reference.lse[5] * (1 + 1.1 * error));
         CHECK_FALSE(j.compare().passed);
+    }
+}
+
+TEST_CASE("a NaN is named as what outputs are filled with, whatever its sign, and no other number is") {
+    for (const float nan : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
+        Judged j;
+        j.out.O[3] = j.out.lse[5] = nan;
+        const std::string text = j.compare().describe(j.in.shape);
+        CHECK(text.find("O[batch 0 head 0 query 0][3] is nan (as what nobody has written), expected ") !=
+              std::string::npos);
+        CHECK(text.find("LSE[batch 0 head 0 query 5] is nan (as what nobody has written), expected ") !=
+              std::string::npos);
+    }
+    for (const float number : {-1.5f, std::numeric_limits<float>::infinity()}) {
+        Judged j;
+        j.out.O[3] = j.out.lse[5] = number;
+        const std::string text = j.compare().describe(j.in.shape);
+        CHECK(text.find(fmt::format("[3] is {}, expected ", number)) != std::string::npos);
+        CHECK(text.find("nobody") == std::string::npos);
     }
 }
 

@@ -82,6 +82,10 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
     return result;
 }
 
+std::string found_text(double found) {
+    return std::isnan(found) ? "nan (as what nobody has written)" : fmt::format("{:.6g}", found);
+}
+
 std::string Comparison::describe(const AttentionShape& shape) const {
     const auto place = [&](std::size_t row) {
         const std::size_t head = row / static_cast<std::size_t>(shape.n_q);
@@ -91,11 +95,11 @@ std::string Comparison::describe(const AttentionShape& shape) const {
     std::string text = to_string(shape);
     // The first of these says what is wrong, with numbers that the kernel's author can follow.
     if (!(worst_row <= allowed_worst_row) || !(error <= allowed_error))
-        text += fmt::format(": O[{}][{}] is {:.6g}, expected {:.6g}", place(worst_row_index), furthest.index,
-                            furthest.found, furthest.expected);
+        text += fmt::format(": O[{}][{}] is {}, expected {:.6g}", place(worst_row_index), furthest.index,
+                            found_text(furthest.found), furthest.expected);
     if (!(lse_error <= allowed_lse_error))
-        text += fmt::format(": LSE[{}] is {:.6g}, expected {:.6g}", place(furthest_lse.index), furthest_lse.found,
-                            furthest_lse.expected);
+        text += fmt::format(": LSE[{}] is {}, expected {:.6g}", place(furthest_lse.index),
+                            found_text(furthest_lse.found), furthest_lse.expected);
     if (written_gap_bytes > 0) text += fmt::format(": {} bytes written between rows of O", written_gap_bytes);
     text += fmt::format("; O's relative error is {:.2e} (allowed {:.0e}), its worst row's {:.2e} (allowed {:.2e})", error,
                         allowed_error, worst_row, allowed_worst_row);

@@ -39,6 +39,10 @@ struct Comparison {
     std::string describe(const AttentionShape& shape) const;
 };
 
+/// What was found, as a message says it. A NaN has no sign there, and a remark: outputs are filled with NaN before a
+/// launch, so what nobody has written is NaN; but it may have been computed as well.
+std::string found_text(double found);
+
 enum class Judge {
     both_rules,
     worst_row_only,  // for scores with a large common offset, which cost every method accuracy
