@@ -269,9 +269,14 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
                 const auto work = work_of(stage, in);
                 const std::string where = stage.name() + ", " + to_string(in.shape);
                 check_count("exponentials", work.exponentials, all * of_step, where);
-                check_count("exponentials while a product of the same warpgroup is under way",
+                check_count(intra ? "exponentials while a product of the same warpgroup is under way"
+                                  : "exponentials while a product of the same warpgroup is under way, in a variant with "
+                                    "Config::intra false, which waits for both products before its softmax (12.3)",
                             work.overlapped_exponentials, intra ? (all - firsts) * of_step : 0, where);
-                check_count("turns that are passed and waited for", work.named_barriers, ping_pong ? turns : 0, where);
+                check_count(ping_pong ? "turns that are passed and waited for"
+                                      : "turns that are passed and waited for, in a variant with Config::ping_pong "
+                                        "false, which has none (12.2)",
+                            work.named_barriers, ping_pong ? turns : 0, where);
             }
         }
 }
