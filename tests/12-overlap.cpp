@@ -78,7 +78,7 @@ void check_order(const Sizes& size) {
             check(block, "matrix instructions begun in its turn, those of S" +
                              std::string(block ? " and of P V of the block before" : ""),
                   turn.products.size(), products_of_S + (block ? products_of_O : 0));
-            check(block, "of these, under way when the turn is passed on",
+            check(block, "matrix instructions begun in its turn that are still under way when the turn is passed on",
                   std::count_if(turn.products.begin(), turn.products.end(),
                                 [&](const auto& product) { return product.happened > turn.passed; }),
                   int(turn.products.size()));
@@ -113,7 +113,8 @@ TEST_CASE("EXERCISE 12.2: consumers take turns") {
             if (!wrong.empty()) continue;
             // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
             const int turns = size.consumers * steps(size, heads, n_q, n_k, false) + multiprocessors;
-            check_count("turns that are passed and waited for, in each step one of each consumer",
+            check_count("turns that are passed and waited for: one of each consumer in each step, and for each block of "
+                        "threads the pass that is left over at the end, which close() waits for",
                         work_of(stage_under_test(), in).named_barriers, unsigned(turns),
                         to_string(in.shape) + ", " + std::to_string(multiprocessors) + " multiprocessors");
 #endif
