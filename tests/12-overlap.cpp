@@ -113,8 +113,8 @@ TEST_CASE("EXERCISE 12.2: consumers take turns") {
             if (!wrong.empty()) continue;
             // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
             const int turns = size.consumers * steps(size, heads, n_q, n_k, false) + multiprocessors;
-            check_count("turns that are passed and waited for: one of each consumer in each step, and for each block of "
-                        "threads the pass that is left over at the end, which close() waits for",
+            check_count("turns that are passed and waited for: one of each consumer in each step, and for each block "
+                        "of threads the pass that is left over at the end, which close() waits for",
                         work_of(stage_under_test(), in).named_barriers, unsigned(turns),
                         to_string(in.shape) + ", " + std::to_string(multiprocessors) + " multiprocessors");
 #endif
@@ -271,8 +271,8 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
                 const std::string where = stage.name() + ", " + to_string(in.shape);
                 check_count("exponentials", work.exponentials, all * of_step, where);
                 check_count(intra ? "exponentials while a product of the same warpgroup is under way"
-                                  : "exponentials while a product of the same warpgroup is under way, in a variant with "
-                                    "Config::intra false, which waits for both products before its softmax (12.3)",
+                                  : "exponentials while a product of the same warpgroup is under way, in a variant "
+                                    "with Config::intra false, which waits for both products before its softmax (12.3)",
                             work.overlapped_exponentials, intra ? (all - firsts) * of_step : 0, where);
                 check_count(ping_pong ? "turns that are passed and waited for"
                                       : "turns that are passed and waited for, in a variant with Config::ping_pong "

@@ -91,8 +91,8 @@ void check_order_of_work(const Configuration& config) {
     // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
     const int resident = emulator::settings().multiprocessors;
     const int ends = config.schedule == lcsf::Schedule::one_each ? heads : std::min(heads, resident);
-    check_count("turns that are passed and waited for: one of each consumer in each step, and for each block of threads "
-                "the pass that is left over at the end, which the template waits for",
+    check_count("turns that are passed and waited for: one of each consumer in each step, and for each block of "
+                "threads the pass that is left over at the end, which the template waits for",
                 work.named_barriers, config.turns ? unsigned(config.consumers * heads * blocks + ends) : 0u, where);
     // The first warp of each consumer, in the one task that its block has.
     const auto launches = emulator::record_activity(0, [&] { run(stage_of(config), in, true); });
