@@ -98,7 +98,7 @@ void check_roles(const Configuration& c) {
     std::map<unsigned, std::vector<std::uint64_t>> arrivals;                              // by warp
     std::map<unsigned, int> begun;                                                        // products, by warp
     std::vector<std::uint64_t> output_ended(std::size_t(T_c), 0);  // the last product of P V_t, of all warps
-    std::map<unsigned, std::vector<int>> given_back;               // by warp: before P V_t begins
+    std::map<unsigned, std::vector<int>> given_back;               // by warp: before the exponentials of step t begin
     std::uint64_t first_product = 0;
     for (const auto& activity : activities) {
         if (activity.what == emulator::Doing::copy) {
@@ -110,11 +110,14 @@ void check_roles(const Configuration& c) {
             copies.push_back(activity.begin);
         }
         if (activity.what == emulator::Doing::arrive) arrivals[activity.warp].push_back(activity.begin);
+        if (activity.what == emulator::Doing::exponential && is_consumers(activity)) {
+            std::vector<int>& before = given_back[activity.warp];
+            if (begun[activity.warp] == int(before.size()) * products + products_of_scores)
+                before.push_back(int(arrivals[activity.warp].size()));
+        }
         if (activity.what != emulator::Doing::product) continue;
         if (first_product == 0) first_product = activity.begin;
-        const int number = begun[activity.warp]++, t = number / products;
-        if (number % products == products_of_scores)
-            given_back[activity.warp].push_back(int(arrivals[activity.warp].size()));
+        const int t = begun[activity.warp]++ / products;
         if (t < T_c) output_ended[std::size_t(t)] = std::max(output_ended[std::size_t(t)], activity.happened);
     }
     const auto tiles_before = [&](std::uint64_t moment) {
@@ -129,7 +132,7 @@ void check_roles(const Configuration& c) {
                     std::uint64_t(2 * T_c), c.name_and_d());
         for (int t = 0; t < int(given_back[unsigned(warp)].size()); ++t)
             if (given_back[unsigned(warp)][std::size_t(t)] < 2 * t + 1) {
-                FAIL_CHECK(c.describe(), "before ", who, " begins P V_", t, " it has arrived ",
+                FAIL_CHECK(c.describe(), "before ", who, " makes weights of S_", t, " it has arrived ",
                            given_back[unsigned(warp)][std::size_t(t)], " times; expected ", 2 * t + 1, ": K_", t,
                            " has been read by then");
                 return;

@@ -78,7 +78,7 @@ void check_order(const Sizes& size) {
             check(block, "matrix instructions begun in its turn, those of S" +
                              std::string(block ? " and of P V of the block before" : ""),
                   turn.products.size(), products_of_S + (block ? products_of_O : 0));
-            check(block, "of these, under way when the turn is passed on",
+            check(block, "matrix instructions begun in its turn that are still under way when the turn is passed on",
                   std::count_if(turn.products.begin(), turn.products.end(),
                                 [&](const auto& product) { return product.happened > turn.passed; }),
                   int(turn.products.size()));
@@ -113,7 +113,8 @@ TEST_CASE("EXERCISE 12.2: consumers take turns") {
             if (!wrong.empty()) continue;
             // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
             const int turns = size.consumers * steps(size, heads, n_q, n_k, false) + multiprocessors;
-            check_count("turns that are passed and waited for, in each step one of each consumer",
+            check_count("turns that are passed and waited for: one of each consumer in each step, and for each block "
+                        "of threads the pass that is left over at the end, which close() waits for",
                         work_of(stage_under_test(), in).named_barriers, unsigned(turns),
                         to_string(in.shape) + ", " + std::to_string(multiprocessors) + " multiprocessors");
 #endif
@@ -269,9 +270,14 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
                 const auto work = work_of(stage, in);
                 const std::string where = stage.name() + ", " + to_string(in.shape);
                 check_count("exponentials", work.exponentials, all * of_step, where);
-                check_count("exponentials while a product of the same warpgroup is under way",
+                check_count(intra ? "exponentials while a product of the same warpgroup is under way"
+                                  : "exponentials while a product of the same warpgroup is under way, in a variant "
+                                    "with Config::intra false, which waits for both products before its softmax (12.3)",
                             work.overlapped_exponentials, intra ? (all - firsts) * of_step : 0, where);
-                check_count("turns that are passed and waited for", work.named_barriers, ping_pong ? turns : 0, where);
+                check_count(ping_pong ? "turns that are passed and waited for"
+                                      : "turns that are passed and waited for, in a variant with Config::ping_pong "
+                                        "false, which has none (12.2)",
+                            work.named_barriers, ping_pong ? turns : 0, where);
             }
         }
 }

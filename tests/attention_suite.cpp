@@ -437,10 +437,25 @@ std::string race(const Stage& stage, const Inputs& inputs) {
 }
 #endif
 
+namespace {
+
+/// Which half of a step is to be looked at: LSE is made of S alone, O of S and of V.
+const char* where_to_look(const Comparison& result) {
+    const bool O_is_right = result.worst_row <= result.allowed_worst_row && result.error <= result.allowed_error,
+               lse_is_right = result.lse_error <= result.allowed_lse_error;
+    if (lse_is_right && !O_is_right)
+        return "; LSE is right, so S is: look at O += P V, at what rescales O, and how it is stored";
+    if (!lse_is_right && !O_is_right) return "; LSE is wrong too: look at S first, then at m and l";
+    if (!lse_is_right) return "; O is right, so S is: look at how LSE is made of m and l, and stored";
+    return "";
+}
+
+}  // namespace
+
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout) {
     try {
         const Comparison result = check(stage, inputs, Judge::both_rules, true, layout);
-        return result.passed ? "" : result.describe(inputs.shape);
+        return result.passed ? "" : result.describe(inputs.shape) + where_to_look(result);
     } catch (const CudaError& error) {
         return error.what();
     }

@@ -98,9 +98,9 @@ void check_no_keys_behind_the_diagonal(int d, int B_r, int B_c);
 std::string race(const Stage& stage, const Inputs& inputs);
 #endif
 
-/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. A tile that is read before it has
-/// come makes wrong results on a GPU; the emulator may stop the kernel, and says who has read what, or who waits for
-/// what.
+/// Runs a stage and compares O and LSE. What is wrong, in words; "" if nothing is. Which of the two is right says where
+/// to look. A tile that is read before it has come makes wrong results on a GPU; the emulator may stop the kernel, and
+/// says who has read what, or who waits for what.
 std::string fault(const Stage& stage, const Inputs& inputs, Layout layout = Layout::heads_first);
 
 /// The same of LSE alone.

@@ -173,7 +173,8 @@ struct Consumer : OverlappedConsumer<Memory> {
     /// A block of keys that this consumer does not need.
     __device__ __forceinline__ void skip_step() {
         // EXERCISE 13.1 The other consumers need the block, and share the turns and the slots of K and V with this one:
-        // all of that goes on as in a step. But nothing is computed. The starter computes, for nobody.
+        // all of that goes on as in a step. But nothing is computed, so K_j and V_j both go back in this step, each
+        // when it has come. The starter computes, for nobody.
         // STARTER step<true>(0, 0);
         smem.K_ring.wait_full(key);
         turns.wait();
@@ -218,7 +219,8 @@ struct Consumer : OverlappedConsumer<Memory> {
         tile::fill(softmax.m, p.lowest);
         tile::fill(O_reg, 0);
         // EXERCISE 13.2 If causal, the first queries of a task see less than the last ones do: which blocks does no
-        // query of this unit see? One block must remain. The starter skips none.
+        // query of this unit see? One block must remain. Variants with Config::saving.skip false skip none, as the
+        // starter.
         // STARTER
         for (; causal && Config::saving.skip && j > max(last_key + unit - 1, 0); j -= Config::B_c) skip_step();
         // END 13.2
