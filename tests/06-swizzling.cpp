@@ -9,10 +9,12 @@
 
 #ifndef FLASHLADDER_GPU
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "operations/attention/counts.h"
+#include "tile/check_layout.h"
 #include "tile/swizzled.h"
 #endif
 
@@ -55,9 +57,14 @@ std::uint64_t bytes_of_tiles(int d, int space) { return std::uint64_t(128 + 2 * 
 void check_layout_of(const std::string& variant, int d, int space, std::uint64_t copy_conflicts) {
     const Stage& stage = find_stage(name_of(variant));
     const std::string where = fmt::format("{}, d {}", stage.name(), d);
-    // Who puts an element somewhere, and who looks for it, ask the layout alone.
-    const std::string wrong = fault(stage, make_inputs(shape_of(1, 130, 100, d), Values::normal, test_seed()));
-    CHECK_MESSAGE(wrong.empty(), where, ": an element is not found where it was put: ", wrong);
+    const std::string wrong = [&]() -> std::string {
+        try {
+            return fault(stage, make_inputs(shape_of(1, 130, 100, d), Values::normal, test_seed()));
+        } catch (const std::invalid_argument& error) {  // tile::check_layout, before anything is launched
+            return error.what();
+        }
+    }();
+    CHECK_MESSAGE(wrong.empty(), where, ": ", wrong);
     if (!wrong.empty()) return;
     const SharedAccesses all = count_accesses(stage, d);
     const auto check_conflicts = [&](const char* what, const SharedWork& work, std::uint64_t each) {
@@ -188,14 +195,14 @@ void check_layout() {
     CHECK(Layout::template elements<rows, columns> == rows * columns);
 }
 
-/// Both fulfil the same formula, so they are the same.
+/// Both fulfil the same formula, so they are the same. A learner's own layout is not asked here: it may be another one.
 template <int bytes, int rows, int columns>
 void check_swizzled() {
     check_layout<solution::Swizzled<bytes>, bytes, rows, columns>();
     check_layout<tile::Swizzled<bytes>, bytes, rows, columns>();
 }
 
-TEST_CASE("each chunk has a place of its own, a column of chunks meets all banks, and common/tile has this layout") {
+TEST_CASE("the solution's layout and common/tile's: the one of TMA, a place for each chunk, all banks for a column") {
     check_swizzled<128, 64, 64>();
     check_swizzled<128, 128, 128>();
     check_swizzled<64, 64, 64>();
@@ -208,6 +215,64 @@ TEST_CASE("each chunk has a place of its own, a column of chunks meets all banks
     CHECK(std::is_same_v<tile::SwizzledFor<128>, tile::Swizzled<128>>);
     CHECK(std::is_same_v<tile::SwizzledFor<96>, tile::Swizzled<64>>);
     CHECK(std::is_same_v<tile::SwizzledFor<80>, tile::Swizzled<32>>);
+}
+
+struct BothAtOne : tile::RowMajor {
+    template <int rows, int columns>
+    static int offset(int row, int column) {
+        return row * columns + (row == 2 && column >= 8 && column < 16 ? column - 8 : column);
+    }
+};
+struct BehindTheEnd : tile::RowMajor {
+    template <int columns>
+    static constexpr int stride = columns + 8;
+    template <int rows, int columns>
+    static int offset(int row, int column) {
+        return row * (columns + 8) + column;
+    }
+};
+struct OtherStride : tile::RowMajor {
+    template <int columns>
+    static constexpr int stride = 2 * columns;
+};
+struct HalfAChunk : tile::RowMajor {
+    template <int columns>
+    static constexpr int stride = columns + 4;
+    template <int rows, int columns>
+    static constexpr int elements = rows * (columns + 4);
+    template <int rows, int columns>
+    static int offset(int row, int column) {
+        return row * (columns + 4) + column;
+    }
+};
+struct Backwards : tile::RowMajor {
+    template <int rows, int columns>
+    static int offset(int row, int column) {
+        return row * columns + column / 8 * 8 + (8 - column % 8) % 8;
+    }
+};
+struct Before : tile::RowMajor {
+    template <int rows, int columns>
+    static int offset(int row, int column) {
+        return row * columns + column - 8;
+    }
+};
+
+TEST_CASE("a layout that cannot be is told in rows and columns, before anything is launched") {
+    const auto says = [](const std::string& fault, const std::string& words) {
+        CHECK_MESSAGE(fault == "a tile of 16 rows and 16 columns, (row, column) in elements: " + words, fault);
+    };
+    says(tile::layout_fault<BothAtOne, 16, 16>(), "(2, 0) and (2, 8) both lie at offset 32");
+    says(tile::layout_fault<BehindTheEnd, 16, 16>(), "(11, 0) lies at offset 264, behind the tile's 256 elements");
+    says(tile::layout_fault<OtherStride, 16, 16>(),
+         "(8, 0) lies at offset 128, not 8 strides of 32 behind row - 8: (0, 0) lies at offset 0");
+    says(tile::layout_fault<HalfAChunk, 16, 16>(),
+         "(1, 0) lies at offset 20, and a chunk of 8 begins at a multiple of 8 elements, 16 bytes");
+    says(tile::layout_fault<Backwards, 16, 16>(),
+         "(0, 1) lies at offset 7, not behind its neighbour in the chunk: (0, 0) lies at offset 0");
+    says(tile::layout_fault<Before, 16, 16>(), "(0, 0) lies at offset -8, before the tile");
+    CHECK(tile::layout_fault<tile::RowMajor, 16, 16>() == "");
+    CHECK_THROWS_AS((tile::check_layout<Before, 16, 16>()), std::invalid_argument);
 }
 
 TEST_CASE("counted: no block of keys behind the diagonal is loaded, neither of K nor of V") {

@@ -10,6 +10,7 @@
 // Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; sm_80 and newer
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/stage.h"
+#include "tile/check_layout.h"
 #include "tile/copy.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
@@ -119,6 +120,8 @@ __global__ void __launch_bounds__(threads) swizzled_flash(const Element* Q, cons
 template <class Element, int d, bool causal, class Config>
 void launch_config(const ForwardArgs& args) {
     using Layout = typename Config::Layout;
+    tile::check_layout<Layout, Config::B_r, d>();  // throws where two elements would share a place
+    tile::check_layout<Layout, Config::B_c, d>();
     constexpr std::size_t elements =
         Layout::template elements<Config::B_r, d> + 2 * Layout::template elements<Config::B_c, d>;  // Q_i, K_j, V_j
     launch_forward<Element>(swizzled_flash<Element, d, causal, Config>, args, Config::B_r, threads,
