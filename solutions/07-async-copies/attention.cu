@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(threads) async_flash(const Element* Q, const E
     const int last_key = i + first_row + N_k - N_q;  // that the warp's first row sees, if causal; others see more
 
     // EXERCISE 7.2 Build: the ring. All T_c blocks of keys and values pass through the `stages` slots of K_smem and of
-    // V_smem. A slot takes its next tile as soon as it has been read; a tile is waited for when it is needed, and no
-    // sooner; what does not exist is not asked for. The starter is right, and slow: it asks for K_j and V_j when it
+    // V_smem. A slot takes its next tile as soon as it has been read; K_j is waited for before S, V_j behind it, and
+    // none sooner; what does not exist is not asked for. The starter is right, and slow: it asks for K_j and V_j when it
     // needs them, as in rung 06.
     // STARTER tile::Operand<Element, rows, d> Q_reg;
     // STARTER tile::Accumulator<rows, d> O_reg;
