@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 #include "launch.h"
@@ -44,6 +45,30 @@ inline decltype(&::cuTensorMapEncodeTiled) tensor_map_encoder() {
 #endif
 }
 
+/// The first of the driver's rules that such a map breaks, with its numbers; "" if none of these. The driver itself says
+/// "invalid argument".
+template <class T, std::size_t rank>
+std::string tensor_map_fault(const T* tensor, const std::array<std::uint64_t, rank>& extents,
+                             const std::array<std::uint64_t, rank - 1>& strides,
+                             const std::array<std::uint32_t, rank>& box, Swizzle swizzle) {
+    const auto number = [](auto x) { return std::to_string(x); };
+    const std::uint64_t row_bytes = std::uint64_t(box[0]) * sizeof(T), swizzle_bytes = swizzle_width(swizzle);
+    if (swizzle != Swizzle::none && row_bytes > swizzle_bytes)
+        return "a row of the box is " + number(box[0]) + " elements, " + number(row_bytes) +
+               " bytes, and the swizzle is " + number(swizzle_bytes) + " bytes wide";
+    for (std::size_t i = 0; i < rank; ++i)
+        if (box[i] < 1 || box[i] > 256)
+            return "the box has " + number(box[i]) + " elements in dimension " + number(i) + ", and may have 1 to 256";
+    if (row_bytes % 16 != 0) return "a row of the box is " + number(row_bytes) + " bytes, no multiple of 16";
+    for (std::size_t i = 0; i < rank; ++i)
+        if (extents[i] == 0) return "the tensor has no element in dimension " + number(i);
+    for (std::size_t i = 0; i + 1 < rank; ++i)
+        if (strides[i] % 16 != 0)
+            return "the stride of dimension " + number(i + 1) + " is " + number(strides[i]) + " bytes, no multiple of 16";
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0) return "the tensor does not begin at a multiple of 16 bytes";
+    return "";
+}
+
 /// A map of a tensor: extents in elements, the innermost dimension first; strides in bytes, of all dimensions but the
 /// innermost, which is contiguous; and the box that one instruction moves. What of a box lies outside the tensor reads
 /// as 0 and is not written.
@@ -62,7 +87,10 @@ CUtensorMap make_tensor_map(const T* tensor, const std::array<std::uint64_t, ran
         &map, tensor_map_type<T>(), rank, const_cast<T*>(tensor), extents.data(), all_strides.data(), box.data(),
         element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(swizzle),
         CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    check_cuda(static_cast<cudaError_t>(result), "making a tensor map");  // the two enumerations agree
+    if (result == CUDA_SUCCESS) return map;
+    const std::string fault = tensor_map_fault<T, rank>(tensor, extents, strides, box, swizzle);
+    check_cuda(static_cast<cudaError_t>(result),  // the two enumerations agree
+               ("making a tensor map" + (fault.empty() ? "" : ": " + fault)).c_str());
     return map;
 }
 

@@ -404,20 +404,33 @@ TEST_CASE("a bulk copy of no bytes does nothing") {
     CHECK(x.download() == std::vector<float>(4, 7));
 }
 
-TEST_CASE("failure: maps are refused with the driver's code") {
+TEST_CASE("failure: maps are refused with the driver's code, and told what limit they break") {
     const DeviceArray<T> x(64 * 64);
-    const auto refused = [&](std::uint64_t stride, std::uint32_t columns, ptx::Swizzle swizzle) {
+    const auto refusal = [&](std::uint64_t stride, std::uint32_t columns, ptx::Swizzle swizzle, std::uint32_t rows = 64,
+                             std::uint64_t extent = 64, int first = 0) -> std::string {
         try {
-            ptx::make_tensor_map<T, 2>(x.data(), {64, 64}, {stride}, {columns, 64}, swizzle);
+            ptx::make_tensor_map<T, 2>(x.data() + first, {64, extent}, {stride}, {columns, rows}, swizzle);
         } catch (const CudaError& error) {
-            return error.code == cudaErrorInvalidValue;
+            CHECK(error.code == cudaErrorInvalidValue);
+            return error.what();
         }
-        return false;
+        return "";
     };
-    CHECK(!refused(128, 64, ptx::Swizzle::bytes_128));
-    CHECK(refused(120, 64, ptx::Swizzle::bytes_128));
-    CHECK(refused(128, 72, ptx::Swizzle::bytes_128));
-    CHECK(refused(128, 4, ptx::Swizzle::none));
+    const auto check_told = [](const std::string& found, const std::string& limit) {
+        CHECK(found == "making a tensor map: " + limit + ": cudaErrorInvalidValue: invalid argument");
+    };
+    using enum ptx::Swizzle;
+    CHECK(refusal(128, 64, bytes_128) == "");
+    check_told(refusal(128, 128, bytes_128),
+               "a row of the box is 128 elements, 256 bytes, and the swizzle is 128 bytes wide");
+    check_told(refusal(128, 72, bytes_128),
+               "a row of the box is 72 elements, 144 bytes, and the swizzle is 128 bytes wide");
+    check_told(refusal(120, 64, bytes_128), "the stride of dimension 1 is 120 bytes, no multiple of 16");
+    check_told(refusal(128, 4, none), "a row of the box is 8 bytes, no multiple of 16");
+    check_told(refusal(128, 64, bytes_128, 257), "the box has 257 elements in dimension 1, and may have 1 to 256");
+    check_told(refusal(128, 0, none), "the box has 0 elements in dimension 0, and may have 1 to 256");
+    check_told(refusal(128, 64, bytes_128, 64, 0), "the tensor has no element in dimension 1");
+    check_told(refusal(128, 64, bytes_128, 64, 64, 1), "the tensor does not begin at a multiple of 16 bytes");
 }
 
 // ---- setmaxnreg
