@@ -207,12 +207,12 @@ TEST_CASE("nobody, or not all who were named, can do it: one line says why") {
     BenchOptions options;
     CHECK(why_no_bench(all, {problem(1024)}, options) == "");
     CHECK(why_no_bench(all, {problem(1024, 80)}, options) ==
-          "06-f: head_dim 80 is not supported (only 64, 256)");
+          "06-f: head_dim 80 is not supported (only 64, 256), nor is another rung able to");
     options.rungs = {"06-f", "01-b"};
     CHECK(why_no_bench(all, {problem(1024), problem(1024, 64, true)}, options) == "");  // one of them is enough
     CHECK(why_no_bench(all, {problem(1024, 64, true)}, options).starts_with("01-b: causal is not supported"));
     options.rungs = {}, options.dtype = "f16";
-    CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported (only bf16)");
+    CHECK(why_no_bench(all, {problem(1024)}, options) == "06-f: dtype f16 is not supported (only bf16), nor is another rung able to");
     options.dtype = "f32", options.given = given({"--n", "4096"});
     CHECK(why_no_bench(all, {problem(4096)}, options) ==
           "rungs that take so long on B 1 H 1 N 4096 d 64 take part only if they are named, with its sizes: "

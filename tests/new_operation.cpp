@@ -30,11 +30,14 @@ public:
             added_.push_back(to);
         }
     }
+    /// Nor do the programs know it any more, which other tests run.
     ~WithOperation() {
         for (const fs::path& file : added_) fs::remove(file);
         for (const fs::path& file : added_)
             for (fs::path folder = file.parent_path(); fs::exists(folder) && fs::is_empty(folder); folder = folder.parent_path())
                 fs::remove(folder);
+        const CommandResult built = run("cmake --build build/cpu --target ladder stages");
+        CHECK_MESSAGE(built.status == 0, built.output);
     }
     WithOperation(const WithOperation&) = delete;
 

@@ -347,7 +347,9 @@ std::string why_no_bench(const std::vector<StageRef>& all, const std::vector<Pro
     }
     // The highest that computes it knows most.
     for (auto stage = all.rbegin(); stage != all.rend(); ++stage)
-        if (&stage->get().operation() == problems.front().operation) return why_not(*stage, problems.front(), options);
+        if (&stage->get().operation() == problems.front().operation)
+            return fmt::format("{}{}", why_not(*stage, problems.front(), options),
+                               options.rungs.size() == 1 ? "" : ", nor is another rung able to");
     return "there are no rungs";
 }
 

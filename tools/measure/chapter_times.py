@@ -56,7 +56,7 @@ def main():
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help="01; without any: all")
     parser.add_argument("--json", type=pathlib.Path, help="write the times to this file")
     options = parser.parse_args()
-    chapters = options.chapters or sorted(folder.name[:2] for folder in (ROOT / "solutions").glob("[0-9]*"))
+    chapters = options.chapters or sorted(kernel.parent.name.split("-")[0] for kernel in (ROOT / "solutions").glob("*/attention.cu"))
     with tempfile.TemporaryDirectory() as folder:
         project = pathlib.Path(folder, "project")
         shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns("build", ".git"))
