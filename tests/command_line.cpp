@@ -169,6 +169,8 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"bench 00 --json /proc/nothing/results.json", "/proc/nothing/results.json cannot be written"},
         {"bench --mine", "--mine takes one rung, not 0"},
         {"diff 99", "there is no chapter 99"},
+        {"count 99", "there is no chapter 99"},
+        {"count 01 --json /tmp/counts.json", "--json and --check take no rung"},
         {"count --check /nonexistent/file", "/nonexistent/file"},
         {"count --check /proc/version", "/proc/version is no result file of ladder count"},
         {"count --json /proc/nothing/counts.json", "/proc/nothing/counts.json cannot be written"},

@@ -56,7 +56,7 @@ private:
     std::vector<fs::path> added_;
 };
 
-TEST_CASE("an operation and a rung of it are added, and list, test, hint, profile, timeline, launch and bench know them") {
+TEST_CASE("an operation and a rung of it are added, and list, test, hint, profile, count, timeline, launch and bench know them") {
     const std::string root = environment("LADDER_TEST_PROJECT", "");
     REQUIRE_MESSAGE(!root.empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     const WithOperation project(root);
@@ -83,6 +83,8 @@ TEST_CASE("an operation and a rung of it are added, and list, test, hint, profil
     CHECK_MESSAGE(profile.says("15-row-softmax, 8 x 64 f32, on the emulator"), profile.output);
     CHECK_MESSAGE(profile.says("requested bytes         6144     6144"), profile.output);  // closed form, counted
     CHECK(project.ladder("profile 15 --d 64").says("--d is no size of row_softmax (it has --rows, --n)"));
+    const CommandResult count = project.ladder("count 15");
+    CHECK_MESSAGE(count.says("15-row-softmax  f32    64 x 256"), count.output);
     const CommandResult launch = project.ladder("launch 15 --rows 3 --n 100 --seed 1");
     CHECK_MESSAGE(launch.says("15-row-softmax, 3 x 100 f32: error "), launch.output);
     CHECK(project.ladder("launch 15 --rows 0").says("15-row-softmax: rows is 0, but must be at least 1"));

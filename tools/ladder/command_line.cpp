@@ -115,6 +115,7 @@ CommandLine parse(int argc, char** argv) {
     bench->add_flag("--mine", line.bench.mine, "your chapter beside the solution, of one rung");
     add_seed(bench);
     auto* count = app.add_subcommand("count", "the counted work of every rung, for docs/results/counts.json");
+    count->add_option("rungs", line.rungs, "01, or 01-minimal-flash; without any: all");
     count->add_option("--json", line.json, "write the counts to this file");
     count->add_option("--check", line.check_json, "fail if this file is not what is counted now");
     count->add_option("--sample", line.check_sample, "of --check: so many rows alone, drawn")->check(CLI::PositiveNumber);

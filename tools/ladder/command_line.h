@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench.h"
 #include "chapters.h"
@@ -29,6 +30,7 @@ struct CommandLine {
     CheckOptions check_program;
     GivenSizes sizes;               // of launch; profile, timeline and bench have them too
     std::string json, check_json;   // of count
+    std::vector<std::string> rungs;
     std::size_t check_sample = 0;
     bool check = false;             // of docs
 

@@ -20,6 +20,7 @@ int count_rungs(const CountOptions&) { throw std::runtime_error("work is counted
 
 #include <nlohmann/json.hpp>
 
+#include "chapters.h"
 #include "emulator/emulator.h"
 #include "files.h"
 #include "harness/counts.h"
@@ -180,11 +181,16 @@ void print_counted_work(nlohmann::json& results) {
 }
 
 int count_rungs(const CountOptions& options) {
+    if (!options.rungs.empty() && !(options.check + options.json).empty())
+        throw std::invalid_argument("a result file has the counts of all rungs: --json and --check take no rung");
     if (!options.check.empty()) return check_rows(options);
+    std::vector<std::string> names;
+    for (const std::string& rung : options.rungs) names.push_back(find_chapter(rung).name);
     if (!options.json.empty()) check_can_be_written(options.json);  // before the work, which takes minutes
     nlohmann::json results = new_results();
     std::map<const Operation*, Table> tables;
     for (const Row& row : rows()) {
+        if (!names.empty() && (row.section != "rows" || !std::ranges::count(names, row.stage->name()))) continue;
         const StageCounts counts = count(*row.stage, row.problem, 1);
         results[row.section].push_back(row_of(*row.stage, row.problem, counts));
         const Operation& operation = row.stage->operation();

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #ifndef FLASHLADDER_GPU
 #include <nlohmann/json.hpp>
@@ -15,12 +16,13 @@
 namespace flashladder {
 
 struct CountOptions {
+    std::vector<std::string> rungs;  // "13", "13-lean-softmax"; none: all. Only for the table
     std::string json;   // where to write the results; "" for nowhere
     std::string check;  // a result file; its counts must be what is counted now; "" for none
     std::size_t sample = 0;  // of `check`, so many rows alone, drawn; 0 for all
 };
 
-/// Counts what every rung does on a few fixed problems. Returns the exit status: 1 if `check` is stale.
+/// Counts what every rung, or each of those that are named, does on a few fixed problems. Returns the exit status: 1 if `check` is stale.
 int count_rungs(const CountOptions& options);
 
 /// The table of it for a small problem, and a row of each rung in `results`. Nothing on a GPU.

@@ -18,7 +18,7 @@ int do_it(const CommandLine& line, const std::vector<std::string>& arguments) {
     if (line.verb == "profile") return profile_rung(find_chapter(line.chapter), line.profile);
     if (line.verb == "timeline") return show_timeline(find_chapter(line.chapter), line.timeline);
     if (line.verb == "bench") return bench(line.bench, arguments);
-    if (line.verb == "count") return count_rungs({line.json, line.check_json, line.check_sample});
+    if (line.verb == "count") return count_rungs({line.rungs, line.json, line.check_json, line.check_sample});
     if (line.verb == "docs") return line.check ? check_docs() : write_docs();
     throw std::invalid_argument(fmt::format("./ladder {} is not for this program, but for bin/ladder", line.verb));
 }
