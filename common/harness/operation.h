@@ -122,7 +122,7 @@ public:
     /// The problem of these sizes, others as sizes() has them. Throws std::invalid_argument, naming it, for a name that is
     /// none of its sizes.
     Problem problem(const GivenSizes& given, DType dtype = DType::f32) const;
-    /// In the order of sizes(): the problem that another one would be with these sizes.
+    /// The problem that this one would be with these sizes. Throws std::out_of_range for a name that it has not.
     static Problem with(Problem problem, const GivenSizes& given);
 
     /// All that a stage can be given, outputs that are not wanted among them.
