@@ -94,7 +94,10 @@ else()
     target_compile_options(kernel_options INTERFACE -fno-elide-constructors -fno-tree-sra -fno-ipa-sra -fno-ipa-icf
       -fsanitize=bounds "SHELL:--param tsan-distinguish-volatile=1" -fno-tree-loop-distribute-patterns)
   else()
+    # No calls at a function's end that leave its frame, for reports name the callers. GNU's assembler knows fewer sections,
+    # and says so.
     target_compile_options(kernel_options INTERFACE -fno-slp-vectorize -fno-integrated-as -fsanitize=array-bounds
+      -fno-optimize-sibling-calls -Wa,--no-warn
       "SHELL:-mllvm -tsan-distinguish-volatile=1" "SHELL:-mllvm -tsan-instrument-read-before-write=1"
       "SHELL:-mllvm -tsan-instrument-func-entry-exit=0")
     # Those hooks are for 1, 2, 4, 8 and 16 bytes. In front of other loads and stores, as of a struct of 7 bytes that is

@@ -66,10 +66,12 @@ TEST_CASE("EXERCISE 2.2: threads that own a piece of a tile") {
         const emulator::Work work = work_of_tiles(static_cast<int>(d));
         const emulator::SharedWork shared = work.all_shared();
         const std::uint64_t multiply_adds = 2 * 128 * 512 * d / 32;  // of a warp: S and P V
-        check_count(fmt::format("d {}: wavefronts of shared memory for each 100 multiply-adds of a warp", d),
-                    100 * shared.wavefronts / multiply_adds, 0, 45);
-        check_count(fmt::format("d {}: conflicts in each 100 wavefronts", d), 100 * shared.conflicts / shared.wavefronts,
-                    0, 4);
+        if (!emulator::optimised_by_clang) {  // a learner's kernel is not
+            check_count(fmt::format("d {}: wavefronts of shared memory for each 100 multiply-adds of a warp", d),
+                        100 * shared.wavefronts / multiply_adds, 0, 45);
+            check_count(fmt::format("d {}: conflicts in each 100 wavefronts", d),
+                        100 * shared.conflicts / shared.wavefronts, 0, 4);
+        }
         check_barriers(fmt::format("d {}: barriers of a block for each pair of blocks", d),
                        work.barriers / (2 * (512 / (d == 64 ? 256 : 128))), 0, 2);
     }

@@ -12,6 +12,10 @@ struct DivisionSite {
     std::uint64_t count;
 };
 
+/// Whether a kernel of this program was optimised by clang, which before its hooks come copies a float4 part by part and
+/// divides ahead of conditions: what is counted then is more than the source asks for, and misaligned parts may be aligned.
+extern bool optimised_by_clang;
+
 }  // namespace emulator
 
 // In kernels only: these are compiled with the hooks of -fsanitize=thread. First as g++ says it, whose headers may define
@@ -25,6 +29,14 @@ struct DivisionSite {
 #endif
 
 #ifdef FLASHLADDER_HOOKS
+#if defined(__clang__) && defined(__OPTIMIZE__)
+namespace emulator {
+namespace {
+[[maybe_unused]] const bool said_so = optimised_by_clang = true;
+}
+}  // namespace emulator
+#endif
+
 // A DivisionSite at 771, for the instruction that ends at 772. "?" puts it into the group of the code that it belongs to,
 // so that the linker drops or keeps both.
 asm(R"(

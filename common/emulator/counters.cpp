@@ -26,6 +26,7 @@ extern "C" emulator::DivisionSite __stop_flashladder_divisions[] __attribute__((
 namespace emulator {
 
 bool counting = false;
+bool optimised_by_clang = false;
 
 namespace {
 

@@ -336,6 +336,8 @@ std::string expression_at(const IndexOutOfBounds& what) {
 [[gnu::cold]] void refuse_index(const IndexOutOfBounds& what, std::uintptr_t index, const void* pc) {
     std::string type = what.array->name;
     std::erase(type, '\'');
+    if (const std::size_t open = type.find('['); open != type.npos && open > 0 && type[open - 1] != ' ')
+        type.insert(open, " ");  // as g++ has it
     const bool is_signed = what.index->info & 1;
     const unsigned bits = 1u << (what.index->info >> 1);
     const auto value = is_signed && bits < 64 ? static_cast<std::intptr_t>(index << (64 - bits)) >> (64 - bits)

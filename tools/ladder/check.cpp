@@ -156,11 +156,13 @@ std::string unknown_name(const std::string& line) {
         open = line.find('\'', close + 1);
     }
     if (quoted.empty()) return "";
-    if (quoted.size() == 2 && line.find("has no member named") != line.npos) {  // g++: of a class with its arguments
-        std::string& name = quoted[0];
+    if (quoted.size() == 2) {  // a class with its arguments: g++ says it first, clang last
+        const bool class_first = line.find("has no member named") != line.npos;
+        std::string& name = quoted[class_first ? 0 : 1];
         for (const std::string_view word : {"const ", "class ", "struct "})
             if (name.starts_with(word)) name.erase(0, word.size());
-        return name.substr(0, name.find('<')) + "::" + quoted[1];
+        name = name.substr(0, name.find('<'));
+        if (class_first) return name + "::" + quoted[1];
     }
     if (quoted.size() == 2 && line.find("member") != line.npos && quoted[0].find("::") == std::string::npos &&
         is_cudas(quoted[1]))
