@@ -41,6 +41,7 @@ CommandLine parse(int argc, char** argv) {
     add_seed(run);
     run->add_option("--json", line.run.json, "write the results to this file");
     run->add_flag("--no-timing", no_timing, "check only");
+    run->add_option("--operation", line.run.operation, "the rungs of this one alone: attention, gemm, ...");
     app.add_subcommand("list", "the rungs, how far you are by exercise, and what is next");
     auto* test =
         app.add_subcommand("test", "test your chapter (./ladder test 01); without a number: everything but chapters");

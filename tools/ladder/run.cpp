@@ -29,11 +29,16 @@ std::string seconds_since(std::chrono::steady_clock::time_point start) {
 /// The dtype that a stage is shown with: the first that it supports.
 DType dtype_of(const Stage& stage) { return stage.dtypes().front(); }
 
+bool is_asked(const Operation& operation, const RunOptions& options) {
+    return options.operation.empty() || operation.name() == options.operation;
+}
+
 /// The stages that agree with the reference everywhere, and the table of how well.
 int check_all(const RunOptions& options, nlohmann::json& results) {
     Table table({"rung", "dtype", "input", "error", "worst row", "allowed", "", "time"});
     std::string complaints, skipped;
     for (const Stage& stage : stages()) {
+        if (!is_asked(stage.operation(), options)) continue;
         const std::string dtype = to_string(dtype_of(stage));
         if (const std::string why = why_not_on_this_gpu(stage); !why.empty()) skipped += why + "\n";
         for (const auto& [name, inputs] : stage.operation().checks(dtype_of(stage), options.seed)) {
@@ -108,10 +113,11 @@ void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_belo
     }
 }
 
-[[maybe_unused]] void time_all(nlohmann::json& results) {
+[[maybe_unused]] void time_all(const RunOptions& options, nlohmann::json& results) {
     Table table({"table", "problem", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
     for (const Operation* operation : operations())
         for (const TimedProblem& problem : operation->timed()) {
+            if (!is_asked(*operation, options)) continue;
             double ms_below = 0;
             for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
                 time_in_one_dtype(problem, dtype, ms_below, table, results);
@@ -124,6 +130,7 @@ void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_belo
 }  // namespace
 
 int run_ladder(const RunOptions& options) {
+    if (!options.operation.empty()) find_operation(options.operation);  // or throws
     if (!options.json.empty()) check_can_be_written(options.json);
     nlohmann::json results = new_results();
     const auto write = [&] {
@@ -138,7 +145,7 @@ int run_ladder(const RunOptions& options) {
     try {
         status = check_all(options, results);
 #ifdef FLASHLADDER_GPU
-        if (options.timing && status == 0) time_all(results);
+        if (options.timing && status == 0) time_all(options, results);
 #else
         print_counted_work(results);
         fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
