@@ -347,9 +347,9 @@ std::string fault(const Inputs& inputs, Judge judge) {
     }
 }
 
-std::string fault_of(const std::string& gradient, const Inputs& inputs) {
+std::string fault_of(const std::string& gradient, const Inputs& inputs, Judge judge) {
     try {
-        Comparison result = check(stage_under_test(), inputs);
+        Comparison result = check(stage_under_test(), inputs, judge);
         for (auto& [name, other] : {std::pair<std::string, GradientComparison*>{"dQ", &result.dQ}, {"dK", &result.dK}, {"dV", &result.dV}})
             if (name != gradient) *other = {}, other->passed = true;
         return result.dQ.passed && result.dK.passed && result.dV.passed ? "" : result.describe(inputs.shape());

@@ -37,7 +37,8 @@ int drawn_length(int tile, int least, int most, std::uint64_t turn);
 /// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is.
 std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules);
 /// The same of one gradient, "dQ", "dK" or "dV".
-std::string fault_of(const std::string& gradient, const Inputs& inputs);
+std::string fault_of(const std::string& gradient, const Inputs& inputs,
+                     attention::Judge judge = attention::Judge::both_rules);
 
 /// These outputs are the same to the bit. Else fails with "dQ has other bits than ...".
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than);
