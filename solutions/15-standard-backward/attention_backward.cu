@@ -1,10 +1,9 @@
-// Rung 15: attention's gradients as the chain rule reads, step by step back from dO.
+// Rung 15: attention's gradients by the chain rule, one step after the other back from dO.
 //
-//   P = exp(scale Q K^T - LSE)    dV = P^T dO    dS = P (dO V^T - D)    dQ = scale dS K    dK = scale dS^T Q
-//
-// Idea      five kernels, one a line; the softmax's Jacobian, N_k x N_k for each query, shrinks to one number D for a row
-// Cost      P, and in its place dS, N_q x N_k for every head, pass device memory six times: Theta(N d + N^2) words
-// Source    FlashAttention (Dao et al., 2022), Algorithm 3: the "standard attention backward pass"; Theorem 5, first half
+// Idea      five kernels: P again, dV, dS in the place of P, dQ, dK. The softmax's Jacobian, N_k x N_k for each query, need
+//           never be: all that it asks of a row is one number, D
+// Cost      P, and then dS, N_q x N_k for every head, pass device memory six times: Theta(N d + N^2) words, as in rung 00
+// Source    FlashAttention (Dao et al., 2022), Algorithm 3, the "standard attention backward pass"; Theorem 5, first half
 // Supports  float; d 64, 128; grouped queries; any N_q; N_k up to 2^22 - 64; up to 65535 heads over all batches
 #include "launch.h"
 #include "operations/attention_backward/stage.h"
@@ -34,7 +33,7 @@ __device__ void load_tile(float (&to)[step][tile + pad], const float* from, int 
 }
 
 /// sum += this thread's part of A B, of which the block owns a tile: A is (M, K), or (K, M) if A_is_transposed; B is (K, N),
-/// or (N, K). Its barriers order what the block has stored in shared memory before it, too.
+/// or (N, K).
 template <bool A_is_transposed, bool B_is_transposed>
 __device__ void multiply_add(float (&sum)[own][own], const float* A, const float* B, int M, int N, int K) {
     __shared__ __align__(16) float A_smem[step][tile + pad];  // (k, row of the product)
@@ -90,21 +89,20 @@ __device__ float warp_sum(float x) {
     return x;
 }
 
-/// In the place of P its gradient through the softmax, for every head: what dO says of P is dP = dO V^T.
+/// dS in the place of P, for every head. As O = P V, what dO says of P is dP = dO V^T.
 __global__ void score_gradients(const float* dO, const float* V, const float* O, float* P, int N_q, int N_k, int d) {
     const std::size_t head = blockIdx.z;
     dO += head * N_q * d, V += head * N_k * d, O += head * N_q * d, P += head * N_q * N_k;
-    // EXERCISE 15.3 Build: dS in the place of P, in this block's tile. Every score of a row moves every weight of the row;
-    // what this does to the sum is one number for the row. That number once a block and row, by way of shared memory; dP
-    // by multiply_add; each element of P is read and written once. The starter is slow, and finds that a score moves the
-    // weight of its own key alone.
+    float dP[own][own] = {};
+    multiply_add<false, true>(dP, dO, V, N_q, N_k, d);
+    // EXERCISE 15.3 Build: dS in the place of P, in this block's tile. Every score of a row moves every weight of the row, and
+    // what that comes to is one number for the row, of which a block need not see all keys: it is found once a block and row,
+    // from dO and O. Each element of P is read once and written once. The starter lets a score move the weight of its own
+    // key alone.
     // STARTER for (int r = 0; r < own; ++r)
     // STARTER     for (int c = 0; c < own; ++c) {
     // STARTER         const int i = row_of(r), j = column_of(c);
-    // STARTER         if (i >= N_q || j >= N_k) continue;
-    // STARTER         float dP = 0;
-    // STARTER         for (int x = 0; x < d; ++x) dP += dO[std::size_t(i) * d + x] * V[std::size_t(j) * d + x];
-    // STARTER         P[std::size_t(i) * N_k + j] *= dP;
+    // STARTER         if (i < N_q && j < N_k) P[std::size_t(i) * N_k + j] *= dP[r][c];
     // STARTER     }
     __shared__ float D[tile];  // of each row, sum over x of dO O: that is sum over all keys of P dP
     const int lane = threadIdx.x % warp, first = blockIdx.x * tile;
@@ -116,8 +114,7 @@ __global__ void score_gradients(const float* dO, const float* V, const float* O,
         sum = warp_sum(sum);
         if (lane == 0) D[r] = sum;
     }
-    float dP[own][own] = {};
-    multiply_add<false, true>(dP, dO, V, N_q, N_k, d);  // behind its barriers all of D is there
+    __syncthreads();  // every thread reads what other warps have found
     for (int r = 0; r < own; ++r)
         for (int c = 0; c < own; ++c) {
             const int i = row_of(r), j = column_of(c);
@@ -168,14 +165,17 @@ void launch(const BackwardArgs& args) {
     const float scale = args.scale;
 
     launch_kernel(probabilities, {grid(N_q, N_k), threads, 0, args.stream}, Q, K, args.lse, P, N_q, N_k, d, scale);
-    // EXERCISE 15.1 What follows, by `multiply` and `score_gradients`: dV from P and dO, then dS in the place of P, dQ from dS
-    // and K, dK from dS and Q. Which factor is transposed, and where does scale belong? The starter finds zeros.
+    const auto dS_in_the_place_of_P = [&] {
+        launch_kernel(score_gradients, {grid(N_q, N_k), threads, 0, args.stream}, dO, V, O, P, N_q, N_k, d);
+    };
+    // EXERCISE 15.1 What follows, by `multiply` and dS_in_the_place_of_P(): dV from P and dO, dQ from dS and K, dK from dS and Q.
+    // Which factor is transposed, where does scale belong, and when is P no more? The starter finds zeros.
     // STARTER check_cuda(cudaMemsetAsync(dQ, 0, sizeof(float) * args.shape.q_elements(), args.stream), "dQ");
     // STARTER check_cuda(cudaMemsetAsync(dK, 0, sizeof(float) * args.shape.kv_elements(), args.stream), "dK");
     // STARTER check_cuda(cudaMemsetAsync(dV, 0, sizeof(float) * args.shape.kv_elements(), args.stream), "dV");
     launch_kernel(multiply<true>, {grid(N_k, d), threads, 0, args.stream}, P, dO, dV, N_k, d, N_q, 1.0f);
-    launch_kernel(score_gradients, {grid(N_q, N_k), threads, 0, args.stream}, dO, V, O, P, N_q, N_k, d);
-    const float* dS = P;  // P is no more
+    dS_in_the_place_of_P();
+    const float* dS = P;
     launch_kernel(multiply<false>, {grid(N_q, d), threads, 0, args.stream}, dS, K, dQ, N_q, d, N_k, scale);
     launch_kernel(multiply<true>, {grid(N_k, d), threads, 0, args.stream}, dS, Q, dK, N_k, d, N_q, scale);
     // END 15.1
