@@ -27,6 +27,7 @@
 #include <set>
 
 #include "blame.h"
+#include "chapters.h"
 #include "command_result.h"
 #include "environment.h"
 #include "exercises.h"
@@ -41,6 +42,9 @@ using Json = nlohmann::json;
 
 /// Where the copy is that copy_project.cmake has made, whose chapters may be written.
 std::string project() { return environment("LADDER_TEST_PROJECT", ""); }
+
+/// "attention.cu": its file is named like its operation.
+std::string kernel_of(const std::string& rung) { return find_chapter(rung).operation + ".cu"; }
 
 struct Answered {
     std::string rung;  // "02-shared-memory-tiling"
@@ -104,7 +108,7 @@ struct Told {
 };
 
 Told tell(const std::string& rung, const std::string& text, const std::string& seeds = "1") {
-    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung), text);
+    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)), text);
     const std::string log = (fs::temp_directory_path() / fmt::format("answers-{}.log", getpid())).string();
     const std::string command = fmt::format("cd / && '{}/build/cpu/bin/ladder' test {} --seed {} --seeds {} > {} 2>&1",
                                             project(), rung.substr(0, 2), test_seed(), seeds, log);
@@ -133,7 +137,7 @@ Told tell(const std::string& rung, const std::string& text, const std::string& s
 
 /// Whether the exercises of a learner's file are green by so many seeds.
 bool exercises_green(const std::string& rung, const std::string& text, int seeds) {
-    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung), text);
+    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)), text);
     const std::string target = fmt::format("exercises-{}", rung.substr(0, 2)), build = project() + "/build/cpu";
     return std::system(fmt::format("cmake --build '{0}' --target {1} > /dev/null 2>&1 && "
                                    "'{0}/bin/{1}' --test-case='EXERCISE*' --seed={2} --seeds={3} > /dev/null 2>&1",
@@ -141,8 +145,8 @@ bool exercises_green(const std::string& rung, const std::string& text, int seeds
                            .c_str()) == 0;
 }
 
-/// What is not as the answer's `told` wants it; "" if nothing is.
-std::string why_wrong(const Told& told, const Json& wanted, const std::string& text) {
+/// What is not as the answer's `told` wants it; "" if nothing is. `kernel`: the name of the file.
+std::string why_wrong(const Told& told, const Json& wanted, const std::string& text, const std::string& kernel) {
     if (told.status != 1) return fmt::format("status {}", told.status);
     if (const std::string exercise = wanted.at("exercise"); told.exercise != exercise)
         return fmt::format("told under '{}', not {}", told.exercise, exercise);
@@ -155,7 +159,7 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
         const std::size_t found = text.find(at);
         if (found == std::string::npos) return fmt::format("the answer has no '{}'", at);
         const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(found), '\n');
-        if (told.first.find(fmt::format("attention.cu:{}:", line)) == std::string::npos)
+        if (told.first.find(fmt::format("{}:{}:", kernel, line)) == std::string::npos)
             return fmt::format("the first line does not name line {}, '{}'", line, at);
     }
     return "";
@@ -163,15 +167,17 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
 
 /// The starter again, as it was before.
 void reset(const std::string& rung) {
-    write_file(fmt::format("{}/chapters/{}/attention.cu", project(), rung),
-               make_starter(read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), "all"));
+    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)),
+               make_starter(read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung))), "all"));
 }
 
 TEST_CASE("solved: a chapter is green") {
     REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     std::vector<std::string> rungs;
     for (const auto& folder : fs::directory_iterator(project() + "/chapters"))
-        if (fs::exists(folder.path() / "attention.cu")) rungs.push_back(folder.path().filename());
+        if (const std::string rung = folder.path().filename();  // 14b has nothing to solve
+            !exercises(read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung)))).empty())
+            rungs.push_back(rung);
     std::ranges::sort(rungs);
     REQUIRE(rungs.size() >= 15);
     const std::string asked = environment("LADDER_SOLVED", "2"), seeds = asked == "all" ? "3" : "1";
@@ -181,7 +187,7 @@ TEST_CASE("solved: a chapter is green") {
         rungs.resize(std::min(rungs.size(), static_cast<std::size_t>(std::stoul(asked))));
     }
     for (const std::string& rung : rungs) {
-        const Told told = tell(rung, read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung)), seeds);
+        const Told told = tell(rung, read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung))), seeds);
         CHECK_MESSAGE(told.status == 0, rung, ": red with the solution in it\n", told.output);
         reset(rung);
         fmt::print("{} {}\n", rung, told.status == 0 ? "green" : "red");
@@ -222,7 +228,7 @@ TEST_CASE("what people write is told what is wrong with it") {
     std::size_t wrong = 0, told_right = 0, told_wrong = 0;  // the last without those that are known
     for (const auto& [rung, answer] : drawn) {
         const std::string name = answer.at("name");
-        const std::string solution = read_file(fmt::format("{}/solutions/{}/attention.cu", project(), rung));
+        const std::string solution = read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung)));
         const bool right = answer.value("right", false);
         std::string why;
         Told told;
@@ -244,7 +250,7 @@ TEST_CASE("what people write is told what is wrong with it") {
         } else {
             const std::string text = learners_file(solution, answer, false);
             told = tell(rung, text);
-            why = why_wrong(told, answer.at("told"), text);
+            why = why_wrong(told, answer.at("told"), text, kernel_of(rung));
             ++wrong;
             told_right += why.empty();
         }

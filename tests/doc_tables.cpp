@@ -60,6 +60,24 @@ json product(int m, int n, int k) { return {{"m", m}, {"n", n}, {"k", k}}; }
 
 bool ends_with(const std::string& text, const std::string& end) { return text.ends_with(end); }
 
+TEST_CASE("a table is about one operation: that of its rung, or the one that is asked for, else attention's forward pass") {
+    const auto row = [](const char* stage, const char* operation, double ms) {
+        return json{{"stage", stage}, {"operation", operation}, {"set", "grid"}, {"dtype", "f32"}, {"ms", ms}, {"ms_min", ms},
+                    {"ms_max", ms}, {"tflops", 1}, {"error", 0}, {"scratch_bytes", 0}, {"shape", attention(64, 4096)}};
+    };
+    const Project project;
+    project.write("ladder.json", measured({{"rows", {row("14-a", "attention", 2), row("15-b", "attention_backward", 10),
+                                                     row("16-c", "attention_backward", 40)}}}));
+    // What a rung of another operation takes is no news of the one below it.
+    CHECK(project.has("results rung=15", "| 64 | 4096 | 10.000 | 10.000 to 10.000 | 1.00 |  | 0.0e+00 | 0 KB |"));
+    CHECK(project.has("results rung=16", "| 64 | 4096 | 40.000 | 40.000 to 40.000 | 1.00 | 0.25x | 0.0e+00 | 0 KB |"));
+    CHECK(project.has("ladder operation=attention_backward", "| 15-b | f32 | 64 | 10.00 | 1.00 |  | 0 KB |"));
+    CHECK(project.has("ladder", "| 14-a | f32 | 64 | 2.00 | 1.00 |  | 0 KB |"));
+    CHECK(project.table("ladder").find("15-b") == std::string::npos);
+    CHECK(project.table("ladder operation=gemm") == "(docs/results/ladder.json has no rows of gemm yet.)\n");
+    CHECK(project.table("results rung=17") == "(docs/results/ladder.json has no rows of rung 17 yet.)\n");
+}
+
 TEST_CASE("a missing result file is a sentence") {
     const Project project;
     for (const char* table : {"stages", "schedules", "orders", "gemm", "sizes"})

@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "environment.h"
+#include "chapters.h"
 #include "files.h"
 #include "mutations.h"
 #include "test_seed.h"
@@ -130,7 +131,7 @@ Rung prepared(const std::string& name) {
     const std::string number = name.substr(0, 2), target = "trial-" + number, whole = "chapter-" + number;
     Rung rung{name, {}, {}, {}, {}};
     const std::string trial = fmt::format("{}/trials/{}.cu", BUILD, number),
-                      chapter = fmt::format("{}/chapters/{}/attention.cu", SOURCE, name),
+                      chapter = fmt::format("{}/{}", SOURCE, find_chapter(name).file()),
                       variants = fmt::format("{}/solutions/{}/variants.cu", SOURCE, name);
     rung.quick = recipe_of(target, trial, trial);
     rung.whole = recipe_of(whole, chapter, fs::exists(variants) ? variants : chapter);
@@ -207,7 +208,7 @@ TEST_CASE("no small mistake in a kernel is green") {
         const std::string name = folder.path().filename();
         if (!fs::exists(fmt::format("{}/{}.json", MUTATIONS, name))) continue;  // nothing to learn by filling it in
         if (!rungs.empty() && rungs.find(name.substr(0, 2)) == std::string::npos) continue;
-        solutions[name] = read_file(fmt::format("{}/attention.cu", folder.path().string()));
+        solutions[name] = read_file(fmt::format("{}/{}.cu", folder.path().string(), find_chapter(name).operation));
         for (const Mutation& mutation : most_telling(mutations(solutions[name]), of_each_rung))
             drawn.push_back({name, mutation});
     }

@@ -63,34 +63,34 @@ TEST_CASE("an operation and a rung of it are added, and list, test, hint, profil
     const CommandResult built = project.run("cmake --preset cpu && cmake --build build/cpu --target ladder stages");
     REQUIRE_MESSAGE(built.status == 0, built.output);
 
-    const CommandResult reset = project.ladder("reset 15");
-    CHECK_MESSAGE(reset.says("chapters/15-row-softmax/row_softmax.cu is the starter now"), reset.output);
+    const CommandResult reset = project.ladder("reset 99");
+    CHECK_MESSAGE(reset.says("chapters/99-row-softmax/row_softmax.cu is the starter now"), reset.output);
     const CommandResult list = project.ladder("list");
-    CHECK_MESSAGE(list.says("15-row-softmax"), list.output);
-    CHECK(project.ladder("hint 15.1").says("Hint 1 of 3: Which lane's sum"));
-    CHECK(project.ladder("diff 15").says("15-row-softmax is the lowest rung"));
+    CHECK_MESSAGE(list.says("99-row-softmax"), list.output);
+    CHECK(project.ladder("hint 99.1").says("Hint 1 of 3: Which lane's sum"));
+    CHECK(project.ladder("diff 99").says("99-row-softmax is the lowest rung"));
 
-    const CommandResult red = project.ladder("test 15 --seed 1");
+    const CommandResult red = project.ladder("test 99 --seed 1");
     CHECK(red.status == 1);
-    CHECK_MESSAGE(red.says("FAIL  EXERCISE 15.1: the sum of all lanes"), red.output);
-    CHECK_MESSAGE(red.says("your code goes to chapters/15-row-softmax/row_softmax.cu:"), red.output);
-    CHECK(project.ladder("solve 15").status == 0);
-    const CommandResult green = project.ladder("test 15 --seed 1");
+    CHECK_MESSAGE(red.says("FAIL  EXERCISE 99.1: the sum of all lanes"), red.output);
+    CHECK_MESSAGE(red.says("your code goes to chapters/99-row-softmax/row_softmax.cu:"), red.output);
+    CHECK(project.ladder("solve 99").status == 0);
+    const CommandResult green = project.ladder("test 99 --seed 1");
     CHECK_MESSAGE(green.status == 0, green.output);
 
-    const CommandResult profile = project.ladder("profile 15 --rows 8 --n 64 --seed 1");
+    const CommandResult profile = project.ladder("profile 99 --rows 8 --n 64 --seed 1");
     CHECK_MESSAGE(profile.status == 0, profile.output);
-    CHECK_MESSAGE(profile.says("15-row-softmax, 8 x 64 f32, on the emulator"), profile.output);
+    CHECK_MESSAGE(profile.says("99-row-softmax, 8 x 64 f32, on the emulator"), profile.output);
     CHECK_MESSAGE(profile.says("requested bytes         6144     6144"), profile.output);  // closed form, counted
-    CHECK(project.ladder("profile 15 --d 64").says("--d is no size of row_softmax (it has --rows, --n)"));
-    const CommandResult count = project.ladder("count 15");
-    CHECK_MESSAGE(count.says("15-row-softmax  f32    64 x 256"), count.output);
-    const CommandResult launch = project.ladder("launch 15 --rows 3 --n 100 --seed 1");
-    CHECK_MESSAGE(launch.says("15-row-softmax, 3 x 100 f32: error "), launch.output);
-    CHECK(project.ladder("launch 15 --rows 0").says("15-row-softmax: rows is 0, but must be at least 1"));
-    const CommandResult timeline = project.ladder("timeline 15 --rows 2 --n 64 --seed 1");
-    CHECK_MESSAGE(timeline.says("15-row-softmax, 2 x 64 f32: block 0"), timeline.output);
-    const CommandResult bench = project.ladder("bench 15 --n 128 --seed 1");
+    CHECK(project.ladder("profile 99 --d 64").says("--d is no size of row_softmax (it has --rows, --n)"));
+    const CommandResult count = project.ladder("count 99");
+    CHECK_MESSAGE(count.says("99-row-softmax  f32    64 x 256"), count.output);
+    const CommandResult launch = project.ladder("launch 99 --rows 3 --n 100 --seed 1");
+    CHECK_MESSAGE(launch.says("99-row-softmax, 3 x 100 f32: error "), launch.output);
+    CHECK(project.ladder("launch 99 --rows 0").says("99-row-softmax: rows is 0, but must be at least 1"));
+    const CommandResult timeline = project.ladder("timeline 99 --rows 2 --n 64 --seed 1");
+    CHECK_MESSAGE(timeline.says("99-row-softmax, 2 x 64 f32: block 0"), timeline.output);
+    const CommandResult bench = project.ladder("bench 99 --n 128 --seed 1");
     CHECK_MESSAGE(bench.status == 0, bench.output);
     CHECK_MESSAGE(bench.says("64 x 128\n"), bench.output);
     CHECK_MESSAGE(bench.says("exp a element"), bench.output);

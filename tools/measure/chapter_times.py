@@ -27,7 +27,7 @@ def ladder(project, *arguments):
 
 def seconds_until(project, chapter, wanted):
     """Of `./ladder test` after an edit; until a line has `wanted`."""
-    file = next((project / "chapters").glob(f"{chapter}-*/attention.cu"))
+    file = next((project / "chapters").glob(f"{chapter}-*/*.cu"))
     file.write_text(file.read_text() + f"// {time.time_ns()}\n")
     start = time.monotonic()
     with subprocess.Popen([project / "ladder", "test", chapter], stdout=subprocess.PIPE, text=True,
@@ -56,7 +56,7 @@ def main():
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", help="01; without any: all")
     parser.add_argument("--json", type=pathlib.Path, help="write the times to this file")
     options = parser.parse_args()
-    chapters = options.chapters or sorted(kernel.parent.name.split("-")[0] for kernel in (ROOT / "solutions").glob("*/attention.cu"))
+    chapters = options.chapters or sorted(rung.name.split("-")[0] for rung in (ROOT / "solutions").glob("[0-9][0-9]-*"))
     with tempfile.TemporaryDirectory() as folder:
         project = pathlib.Path(folder, "project")
         shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns("build", ".git"))

@@ -1,83 +1,15 @@
 #include "operations/attention/stage.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <stdexcept>
 
 #include "harness/dtype.h"
+#include "operations/attention/arguments.h"
 #include "operations/attention/operation.h"
 
 namespace flashladder::attention {
-namespace {
-
-/// Q, K, V or O of a problem, and where it lies.
-struct Placed {
-    const char* name;
-    const void* pointer;
-    Strides& strides;
-    std::int64_t batch, heads, rows, columns;
-    bool is_output;
-
-    Strides without_gaps() const {
-        return contiguous(static_cast<int>(heads), static_cast<int>(rows), static_cast<int>(columns));
-    }
-
-    /// Makes the strides of a contiguous tensor of those that say nothing: all 0, or of a dimension of extent 1, where
-    /// PyTorch has any number.
-    void fill_in_strides() {
-        const Strides plain = without_gaps();
-        if (strides == Strides{}) strides = plain;
-        if (batch == 1) strides.batch = plain.batch;
-        if (heads == 1) strides.head = plain.head;
-        if (rows == 1) strides.row = plain.row;
-    }
-
-    /// Whether two rows share an element. Says so too of rows that are interleaved in a way that no library makes.
-    bool overlaps_itself() const {
-        std::array<std::pair<std::int64_t, std::int64_t>, 3> dimensions{
-            {{strides.batch, batch}, {strides.head, heads}, {strides.row, rows}}};
-        std::sort(dimensions.begin(), dimensions.end());
-        std::int64_t end = columns;  // of what the dimensions so far take up
-        for (const auto& [stride, extent] : dimensions) {
-            if (extent == 1) continue;
-            if (stride < end) return true;
-            end += (extent - 1) * stride;
-        }
-        return false;
-    }
-
-    /// What is wrong with its place in memory, "" if nothing is.
-    std::string why_bad(const Support& supports, std::int64_t element_bytes) const {
-        const auto all = [&] {
-            return fmt::format("strides {}, {}, {} of batch, head, row", strides.batch, strides.head, strides.row);
-        };
-        if (!supports.strides && strides != without_gaps())
-            return fmt::format("{} is not contiguous ({}): strides are supported from 08-bulk-tensor-copies on", name,
-                               all());
-        if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-            return fmt::format("{} is at {}, which is not aligned to {} bytes", name, pointer, alignment);
-        if (!supports.strides) return "";
-        for (const auto& [what, stride] :
-             {std::pair("batch", strides.batch), {"head", strides.head}, {"row", strides.row}}) {
-            if (stride < 0) return fmt::format("{} has a negative {} stride, {}", name, what, stride);
-            if (stride * element_bytes % alignment != 0)
-                return fmt::format("{} has a {} stride of {} elements, which is not a multiple of {} bytes", name, what,
-                                   stride, alignment);
-        }
-        if (rows > 1 && strides.row < columns)
-            return fmt::format("{} has a row stride of {}, less than head_dim {}", name, strides.row, columns);
-        if (is_output && overlaps_itself()) return fmt::format("{} overlaps itself ({})", name, all());
-        return "";
-    }
-
-    static constexpr std::int64_t alignment = 16;  // bytes
-};
-
-}  // namespace
 
 Stage::Stage(Support supports, void (*launch_supported)(const ForwardArgs&),
              std::size_t (*scratch_bytes)(const AttentionShape&))
@@ -87,37 +19,15 @@ std::string why_unsupported(const Stage& stage, const AttentionShape& shape, boo
     const Support& supports = stage.supports;
     if (std::string why = why_not_on_this_gpu(stage); !why.empty()) return why;
     const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
-    const std::pair<const char*, int> sizes[] = {{"batch", shape.batch},       {"heads", shape.heads},
-                                                 {"kv_heads", shape.kv_heads}, {"n_q", shape.n_q},
-                                                 {"n_k", shape.n_k},           {"head_dim", shape.head_dim}};
-    for (const auto& [name, value] : sizes)
-        if (value <= 0) return refuse(fmt::format("{} is {}, but must be at least 1", name, value));
-    if (std::find(supports.head_dims.begin(), supports.head_dims.end(), shape.head_dim) == supports.head_dims.end())
-        return refuse(
-            fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(supports.head_dims, ", ")));
-    if (std::find(supports.dtypes.begin(), supports.dtypes.end(), shape.dtype) == supports.dtypes.end()) {
-        std::vector<std::string> able;
-        for (const DType dtype : supports.dtypes) able.push_back(to_string(dtype));
-        return refuse(fmt::format("dtype {} is not supported (only {})", to_string(shape.dtype), fmt::join(able, ", ")));
-    }
+    if (const std::string why = why_bad_shape(shape, supports.head_dims, supports.dtypes, supports.max_batch_heads);
+        !why.empty())
+        return refuse(why);
     if (shape.causal && !supports.causal) return refuse("causal is not supported (from 03-row-swapped-loops on)");
     if (wants_lse && !supports.lse) return refuse("lse is not supported (from 03-row-swapped-loops on)");
-    if (shape.heads % shape.kv_heads != 0)
-        return refuse(fmt::format("heads {} is not a multiple of kv_heads {}", shape.heads, shape.kv_heads));
     if (shape.kv_heads != shape.heads && !supports.grouped_query)
         return refuse(
             fmt::format("kv_heads {} with heads {}: grouped queries are not supported (from 03-row-swapped-loops on)",
                         shape.kv_heads, shape.heads));
-    const long long batch_heads = static_cast<long long>(shape.batch) * shape.heads;
-    const long long most = supports.max_batch_heads > 0 ? supports.max_batch_heads : 0x7FFFFFFF;
-    if (batch_heads > most)
-        return refuse(fmt::format("batch * heads is {}, but at most {} are supported", batch_heads, most));
-    // Most rungs launch a grid of (tiles, heads, batch), of which CUDA allows no more in y and z. For all, as none is
-    // about problems with more.
-    constexpr int max_grid_yz = 65535;
-    for (const auto& [name, value] : {std::pair("batch", shape.batch), {"heads", shape.heads}})
-        if (value > max_grid_yz)
-            return refuse(fmt::format("{} is {}, but at most {} are supported", name, value, max_grid_yz));
     if (supports.max_n_k > 0 && shape.n_k > supports.max_n_k)
         return refuse(fmt::format("n_k is {}, but at most {} are supported", shape.n_k, supports.max_n_k));
     return "";
@@ -138,7 +48,8 @@ void Stage::launch(const ForwardArgs& given) const {
         refuse(!tensor.pointer, fmt::format("{} is a null pointer", tensor.name));
         if (!why.empty()) break;  // nor do strides mean anything
         tensor.fill_in_strides();
-        const std::string bad = tensor.why_bad(supports, static_cast<std::int64_t>(bytes_per_element(s.dtype)));
+        const std::string bad =
+            tensor.why_bad(supports.strides ? "" : "strides are supported from 08-bulk-tensor-copies on", s.dtype);
         refuse(!bad.empty(), bad);
     }
     refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));

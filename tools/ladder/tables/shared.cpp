@@ -23,6 +23,16 @@ double sum_of(const nlohmann::json& kinds, const char* what) {
     return sum;
 }
 
+/// The operation that a table is about: the request's, or that of its rung. Most are about the tower, attention's forward pass;
+/// what stands beside it has other sizes, and another rung below.
+std::string operation_of(const nlohmann::json& rows, const Arguments& arguments) {
+    if (const auto asked = arguments.find("operation"); asked != arguments.end()) return asked->second;
+    if (const auto rung = arguments.find("rung"); rung != arguments.end())
+        for (const auto& row : rows)
+            if (row.contains("operation") && is_rung(row, rung->second)) return row.at("operation");
+    return "attention";
+}
+
 }  // namespace
 
 nlohmann::json results(const std::string& file, const Arguments& arguments) {
@@ -30,13 +40,13 @@ nlohmann::json results(const std::string& file, const Arguments& arguments) {
     if (!std::filesystem::exists(path)) return {};
     nlohmann::json found = nlohmann::json::parse(read_file(path), nullptr, false);
     if (found.is_discarded()) throw std::runtime_error(fmt::format("{} is no JSON", file));
-    // These tables are about the tower. What stands beside it has other sizes.
     for (const char* section : {"rows", "variants"})
         if (found.is_object() && found.contains(section) && found.at(section).is_array()) {
-            nlohmann::json of_attention = nlohmann::json::array();
+            const std::string operation = operation_of(found.at(section), arguments);
+            nlohmann::json of_operation = nlohmann::json::array();
             for (const auto& row : found.at(section))
-                if (row.value("operation", "attention") == "attention") of_attention.push_back(row);
-            found[section] = of_attention;
+                if (row.value("operation", "attention") == operation) of_operation.push_back(row);
+            found[section] = of_operation;
         }
     return found;
 }

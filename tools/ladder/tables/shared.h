@@ -19,7 +19,8 @@ inline const std::string timings_file = "docs/results/ladder.json", counts_file 
                          compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
                          tune_file = "docs/results/tune.json", tune_file_of_h200 = "docs/results/tune-h200.json",
                          compare_file_of_h200 = "docs/results/compare-h200.json";
-/// What the file holds; null if it is not there.
+/// What the file holds, its rows those of one operation: "operation=" in the request, or that of "rung="; attention, without
+/// either. Null if it is not there.
 nlohmann::json results(const std::string& file, const Arguments& arguments);
 std::string no_rows(const std::string& file, const Arguments& arguments);
 

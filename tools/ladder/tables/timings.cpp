@@ -23,7 +23,7 @@ std::string dtypes(const std::string& own, const std::string& below) {
 }  // namespace
 
 /// README's table: each rung at N = 4096, and how much faster it is than the rung below.
-std::string ladder_table(const nlohmann::json& r, const Arguments&) {
+std::string ladder_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"rung", "dtype", "d", "ms", "TFLOP/s", "vs the rung below", "memory beyond inputs and output"});
     std::set<std::string> all_dtypes;
     for (const int d : {64, 128}) {
@@ -39,6 +39,8 @@ std::string ladder_table(const nlohmann::json& r, const Arguments&) {
             below = ms;
         }
     }
+    if (table.empty())
+        return fmt::format("({} has no rows of {} yet.)\n", timings_file, arguments.contains("operation") ? arguments.at("operation") : "N 4096");
     const char* compared = all_dtypes.size() > 1 ? "; rungs are compared across dtypes too" : "";
     return fmt::format("{}\nN = 4096. {}", table.markdown(), caption(r, on_the_grid + ", not causal" + compared));
 }

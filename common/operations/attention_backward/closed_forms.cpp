@@ -1,0 +1,37 @@
+#include "operations/attention_backward/closed_forms.h"
+
+#include <cmath>
+
+namespace flashladder::attention_backward {
+namespace {
+
+constexpr double float_bytes = 4;
+
+double blocks(double n, double block) { return std::ceil(n / block); }
+
+/// Rung 15, a head of K with all queries that see it: five kernels, in tiles of 64 x 64.
+ClosedForm standard_backward(double N_q, double N_k, double d) {
+    constexpr double tile = 64, threads_x = 16;
+    const double T_q = blocks(N_q, tile), T_k = blocks(N_k, tile), T_d = blocks(d, tile), S = N_q * N_k;
+    // A product reads a factor anew for each tile of the other one.
+    const double along_keys = T_k * N_q * d, along_queries = T_q * N_k * d, along_d = T_d * S;
+    const double P = along_keys + along_queries + T_k * threads_x * N_q + S;
+    const double dS = along_keys + along_queries + 2 * along_keys + 2 * S;
+    const double dV = along_d + along_keys + N_k * d, dQ = along_d + along_queries + N_q * d, dK = dV;
+    const double distinct = (N_q * d + N_k * d + N_q + S) + (2 * N_q * d + N_k * d + 2 * S) +
+                            2 * (S + N_q * d + N_k * d) + (S + N_k * d + N_q * d);
+    return {float_bytes * (P + dS + dV + dQ + dK), float_bytes * distinct, S, 0};
+}
+
+}  // namespace
+
+std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s) {
+    const double group = double(s.heads) / s.kv_heads, kv_heads = double(s.batch) * s.kv_heads;
+    const auto times = [](double n, const ClosedForm& of_one) {
+        return ClosedForm{n * of_one.requested_bytes, n * of_one.distinct_bytes, n * of_one.exponentials, n * of_one.divisions};
+    };
+    if (stage == "15-standard-backward") return times(kv_heads, standard_backward(group * s.n_q, s.n_k, s.head_dim));
+    return {};
+}
+
+}  // namespace flashladder::attention_backward

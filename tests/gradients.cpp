@@ -1,0 +1,143 @@
+// The reference of attention's backward pass against differences of its forward pass, and what the comparison lets pass.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "operations/attention_backward/comparison.h"
+#include "operations/attention_backward/operation.h"
+#include "test_seed.h"
+
+namespace flashladder::attention_backward {
+namespace {
+
+using attention::Values;
+
+AttentionShape shape_of(int heads, int kv_heads, int n_q, int n_k, bool causal, DType dtype = DType::f32) {
+    AttentionShape s;
+    s.batch = 2;
+    s.heads = heads, s.kv_heads = kv_heads;
+    s.n_q = n_q, s.n_k = n_k;
+    s.head_dim = 32;
+    s.causal = causal;
+    s.dtype = dtype;
+    return s;
+}
+
+RowsToCheck all_rows(const AttentionShape& shape) { return rows_to_check(shape, 1, std::size_t(1) << 20); }
+
+/// sum(O dO), in double.
+double objective(const attention::Inputs& forward, const std::vector<float>& dO) {
+    std::vector<std::size_t> rows(forward.shape.lse_elements());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = i;
+    const std::vector<double> O = attention::reference_attention(forward, std::move(rows)).O;
+    double sum = 0;
+    for (std::size_t x = 0; x < O.size(); ++x) sum += O[x] * dO[x];
+    return sum;
+}
+
+TEST_CASE("gradients: the reference is what central differences of sum(O dO) say, along random directions") {
+    constexpr float step = 0x1p-13f;
+    std::mt19937_64 random(test_seed());
+    std::normal_distribution<float> normal;
+    for (const auto& [heads, kv_heads, n_q, n_k, causal] :
+         {std::tuple(2, 2, 9, 13, false), {4, 2, 13, 9, false}, {2, 1, 7, 12, true}, {3, 3, 14, 6, true}, {2, 2, 5, 1, false}}) {
+        const Inputs in = backward_inputs(shape_of(heads, kv_heads, n_q, n_k, causal), Values::normal, random());
+        const Gradients g = reference_gradients(in, all_rows(in.shape()));
+        const std::tuple<const char*, std::vector<float> attention::Inputs::*, const std::vector<double>*> tensors[] = {
+            {"Q", &attention::Inputs::Q, &g.dQ.values}, {"K", &attention::Inputs::K, &g.dK.values},
+            {"V", &attention::Inputs::V, &g.dV.values}};
+        for (const auto& [name, tensor, gradient] : tensors) {
+            attention::Inputs more = in.forward, less = in.forward;
+            double expected = 0, size = 0;
+            for (std::size_t x = 0; x < gradient->size(); ++x) {
+                const float by = step * normal(random);
+                (more.*tensor)[x] += by, (less.*tensor)[x] -= by;
+                const double apart = double((more.*tensor)[x]) - double((less.*tensor)[x]);  // as it is in float
+                expected += (*gradient)[x] * apart;
+                size += std::pow((*gradient)[x] * apart, 2);
+            }
+            const double found = objective(more, in.dO) - objective(less, in.dO);
+            CHECK_MESSAGE(std::abs(found - expected) <= 1e-6 * std::sqrt(size) + 1e-13 * double(in.dO.size()),
+                          fmt::format("d{}: differences say {:.9g}, the reference {:.9g} ({})", name, found, expected,
+                                      attention::to_string(in.shape())));
+        }
+    }
+}
+
+TEST_CASE("gradients: a query without keys has dQ = 0, and a NaN in its dO reaches nobody") {
+    Inputs in = backward_inputs(shape_of(2, 2, 9, 4, true), Values::normal, test_seed());
+    REQUIRE(in.lse.front() == -std::numeric_limits<float>::infinity());
+    const Gradients before = reference_gradients(in, all_rows(in.shape()));
+    in.dO.at(3) = std::numeric_limits<float>::quiet_NaN();
+    const Gradients g = reference_gradients(in, all_rows(in.shape()));
+    for (std::size_t x = 0; x < 5 * 32; ++x) CHECK(g.dQ.values[x] == 0);
+    CHECK(g.dK.values == before.dK.values);
+    CHECK(g.dV.values == before.dV.values);
+}
+
+TEST_CASE("gradients: a sample of rows has the first and the last of each head, and the same numbers") {
+    const Inputs in = backward_inputs(shape_of(2, 2, 40, 50, false), Values::normal, test_seed());
+    const RowsToCheck some = rows_to_check(in.shape(), test_seed(), 30), all = all_rows(in.shape());
+    CHECK(some.queries.size() <= 30);
+    for (std::size_t head = 0; head < 4; ++head) {
+        CHECK(std::ranges::count(some.queries, head * 40) == 1);
+        CHECK(std::ranges::count(some.keys, head * 50 + 49) == 1);
+    }
+    const Gradients part = reference_gradients(in, some), whole = reference_gradients(in, all);
+    for (std::size_t r = 0; r < some.keys.size(); ++r)
+        for (std::size_t x = 0; x < 32; ++x) CHECK(part.dK.values[r * 32 + x] == whole.dK.values[some.keys[r] * 32 + x]);
+}
+
+Outputs outputs_of(const Gradients& g) {
+    return {{g.dQ.values.begin(), g.dQ.values.end()}, {g.dK.values.begin(), g.dK.values.end()},
+            {g.dV.values.begin(), g.dV.values.end()}};
+}
+
+TEST_CASE("gradients: the standard way passes in each dtype, and what is wrong does not") {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        const AttentionShape shape = shape_of(2, 1, 60, 70, true, dtype);
+        const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        const Gradients reference = reference_gradients(in, all_rows(shape)), standard = standard_gradients(in, all_rows(shape));
+        const Outputs right = outputs_of(standard);
+        const Comparison passed = compare(right, shape, reference, standard);
+        CHECK_MESSAGE(passed.passed, passed.describe(shape));
+        const auto check_fails = [&](auto change, const char* what) {
+            Outputs wrong = right;
+            change(wrong);
+            const Comparison c = compare(wrong, shape, reference, standard);
+            CHECK_MESSAGE(!c.passed, what, " passes: ", c.describe(shape));
+        };
+        check_fails([](Outputs& o) { o.dQ[77] = std::numeric_limits<float>::quiet_NaN(); }, "a NaN");
+        check_fails([](Outputs& o) { o.dK.back() += 0.3f; }, "an element that is off by 0.3");
+        check_fails([](Outputs& o) { o.dV.assign(o.dV.size(), 0); }, "no gradient at all");
+        check_fails([](Outputs& o) { for (float& x : o.dK) x *= 1.02f; }, "2% too much");
+        check_fails([&](Outputs& o) {
+            for (std::size_t x = 0; x < 32; ++x) o.dQ[59 * 32 + x] = o.dQ[58 * 32 + x];
+        }, "a row of its neighbour");
+        CHECK(compare(right, shape, reference, standard).describe(shape).find("expected") == std::string::npos);
+    }
+    const AttentionShape one_key = shape_of(2, 2, 40, 1, false);
+    const Inputs in = backward_inputs(one_key, Values::normal, test_seed());
+    const Gradients reference = reference_gradients(in, all_rows(one_key)), standard = standard_gradients(in, all_rows(one_key));
+    Outputs out = outputs_of(standard);
+    CHECK(compare(out, one_key, reference, standard).passed);
+    out.dQ[5] = 1e-3f;
+    const std::string described = compare(out, one_key, reference, standard).describe(one_key);
+    CHECK_MESSAGE(described.find("dQ[batch 0 head 0 query 0][5] is 0.001, expected 0") != std::string::npos, described);
+}
+
+TEST_CASE("gradients: batches of a large problem have the same numbers, and the operation counts 2.5 forward passes") {
+    AttentionShape shape = shape_of(1, 1, 3, 5, false);
+    const Problem problem = problem_of(shape);
+    CHECK(problem.operation->flops(problem) == 2.5 * shape.flops());
+    const Data small = problem.operation->inputs(problem, 1);
+    CHECK(inputs_of(small).dO == backward_inputs(shape, Values::normal, 1).dO);
+    CHECK(small.tensors.at("K").front() != small.tensors.at("K").at(5 * 32));
+}
+
+}  // namespace
+}  // namespace flashladder::attention_backward
