@@ -106,9 +106,42 @@ bool agree(double found, double expected, DType dtype) {
     return std::abs(found - expected) <= (dtype == DType::f32 ? 1e-4 * expected + 1e-6 : 2e-2 * expected + 1e-3);
 }
 
+/// Whether these are the weights of a row's keys from `first_key` on if it is scored this way.
+bool looks_like(const Inputs& in, const Shape& s, std::size_t r, const std::vector<float>& found, int first_key, const Way& way,
+                int slope_of_head) {
+    const Seen seen = seen_by(s, static_cast<int>(r) % s.n_q);
+    const std::vector<double> all = weights(in, s, r, way, slope_of_head);
+    for (int x = 0; x < s.head_dim && first_key + x < s.n_k; ++x) {
+        const int key = first_key + x;
+        const double expected = seen(key) ? all[static_cast<std::size_t>(key - seen.first)] : 0;
+        if (!agree(found[static_cast<std::size_t>(x)], expected, s.dtype)) return false;
+    }
+    return true;
+}
+
+/// What all of O looks like that is wrong; "" if like nothing that is known.
+std::string as_if(const Inputs& in, const Shape& s, const std::vector<float>& O, int first_key) {
+    const auto all_rows = [&](auto looks) {
+        for (std::size_t r = 0; r < O.size() / static_cast<std::size_t>(s.head_dim); ++r)
+            if (!looks(r, row(O, r, s.head_dim), static_cast<int>(r) / s.n_q % s.heads)) return false;
+        return true;
+    };
+    for (const Way& way : wrong_ways)
+        if (all_rows([&](std::size_t r, const std::vector<float>& found, int head) {
+                return looks_like(in, s, r, found, first_key, way, head);
+            }))
+            return fmt::format(", as if {}", way.as_if);
+    for (int other = 0; s.alibi && other < s.heads; ++other)
+        if (all_rows([&](std::size_t r, const std::vector<float>& found, int) {
+                return looks_like(in, s, r, found, first_key, right, other);
+            }))
+            return fmt::format(", as if all heads had the slope of head {}", other);
+    return "";
+}
+
 /// What is wrong with the first weight of a row that is; or with the first that is 0 and should not be, or should be 0.
 struct Wrong {
-    std::string text;
+    std::string text, where = "";
     bool is_of_seen = false;
 };
 Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::vector<float>& found, int first_key) {
@@ -119,12 +152,6 @@ Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::v
     const auto of_key = [&](const std::vector<double>& all, int key) {
         return seen(key) ? all[static_cast<std::size_t>(key - seen.first)] : 0;
     };
-    const auto looks_like = [&](const Way& way, int slope_of_head) {
-        const std::vector<double> all = weights(in, s, r, way, slope_of_head);
-        for (int key = first_key; key < end; ++key)
-            if (!agree(found_of(key), of_key(all, key), s.dtype)) return false;
-        return true;
-    };
     const std::string who = fmt::format("query {} of head {}", query, head),
                       where = fmt::format(" ({}; it sees {})", to_string(s), seen.text());
     const std::vector<double> expected = weights(in, s, r, right, head);
@@ -134,21 +161,16 @@ Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::v
         const double is = found_of(key), wanted = of_key(expected, key);
         sum += is;
         if (agree(is, wanted, s.dtype)) continue;
-        if (std::isnan(is)) return {fmt::format("O of {} is {}{}", who, attention::found_text(is), where), true};
+        if (std::isnan(is)) return {fmt::format("O of {} is {}", who, attention::found_text(is)), where, true};
         if (!seen(key))
-            return {fmt::format("{} sees key {}, which is {}: weight {:.4g}{}", who, key,
-                                key > seen.last ? "behind its own" : "before its window", is, where), true};
-        if (is == 0) return {fmt::format("{} does not see key {}{}", who, key, where), true};
+            return {fmt::format("{} sees key {}, which is {}: weight {:.4g}", who, key,
+                                key > seen.last ? "behind its own" : "before its window", is), where, true};
+        if (is == 0) return {fmt::format("{} does not see key {}", who, key), where, true};
         if (weight.empty()) weight = fmt::format("{} gives key {} the weight {:.4g}, expected {:.4g}", who, key, is, wanted);
     }
-    if (weight.empty()) return {};
-    for (const Way& way : wrong_ways)
-        if (looks_like(way, head)) return {fmt::format("{}, as if {}{}", weight, way.as_if, where)};
-    for (int other = 0; s.alibi && other < s.heads; ++other)
-        if (looks_like(right, other)) return {fmt::format("{}, as if it had the slope of head {}{}", weight, other, where)};
-    if (first_key == 0 && end == s.n_k && !agree(sum, 1, s.dtype))
+    if (!weight.empty() && first_key == 0 && end == s.n_k && !agree(sum, 1, s.dtype))
         weight += fmt::format("; the weights of all keys add up to {:.4g}, not 1", sum);
-    return {weight + where};
+    return {weight, where};
 }
 
 }  // namespace
@@ -185,13 +207,13 @@ std::string wrong_weight(const Shape& s, Values values, int first_key, std::uint
                            "starts; chapters/{}/README.md says what they must do ({})",
                            stage_under_test().folder(), to_string(s));
     const Inputs in = inputs_of(data);
-    std::string weight;
+    Wrong weight;
     for (std::size_t r = 0; r < O.size() / static_cast<std::size_t>(s.head_dim); ++r) {
         const Wrong wrong = wrong_of_row(in, s, r, row(O, r, s.head_dim), first_key);
-        if (wrong.is_of_seen) return wrong.text;  // this says more than how much a key weighs
-        if (weight.empty()) weight = wrong.text;
+        if (wrong.is_of_seen) return wrong.text + wrong.where;  // this says more than how much a key weighs
+        if (weight.text.empty()) weight = wrong;
     }
-    return weight;
+    return weight.text.empty() ? "" : weight.text + as_if(in, s, O, first_key) + weight.where;
 }
 
 std::string wrong_weights(const Shape& s, Values values, std::uint64_t seed) {
@@ -270,7 +292,7 @@ TEST_CASE("agrees with the reference: few keys, few queries, many") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims)
         for (const auto& [n_q, n_k] : {std::pair(1, 1), {1, 300}, {300, 1}, {64, 64}, {65, 63}, {3, 700}})
-            check_agrees(drawn_scores(random, shape_of(n_q < 32 ? 32 : 1, n_q, n_k, head_dim)), Values::normal, random());
+            check_agrees(drawn_scores(random, shape_of((31 + n_q) / n_q, n_q, n_k, head_dim)), Values::normal, random());
 }
 
 TEST_CASE("agrees with the reference: queries that see no key give 0 and an LSE of -infinity") {

@@ -7,8 +7,8 @@
 
 namespace flashladder {
 
-/// "01" of "01-minimal-flash", "capstone-1" of "capstone-1-sliding-window"; of a stage's name too. cmake/Rungs.cmake does
-/// the same.
+/// "01" of "01-minimal-flash", "capstone-1" of "capstone-1-sliding-window"; of a stage's name too. cmake/RungNumber.cmake
+/// does the same.
 std::string number_of(const std::string& name);
 bool is_capstone(const std::string& name);
 
