@@ -42,8 +42,8 @@ TEST_CASE("EXERCISE capstone-1.1: queries see the keys up to their own, by a win
 
 TEST_CASE("EXERCISE capstone-1.1: and no key before their window, wherever it begins") {
     std::mt19937_64 random(test_seed());
-    std::vector<Shape> shapes = {windowed(20, 20, 5), windowed(64, 64, 1), windowed(150, 150, 64), windowed(150, 150, 65),
-                                 windowed(150, 150, 63)};
+    std::vector<Shape> shapes = {windowed(20, 20, 5), windowed(64, 64, 1), windowed(150, 150, 64),
+                                 windowed(150, 150, 65), windowed(150, 150, 63)};
     for (int i = 0; i < 6; ++i) {  // any residue of the window, and of the keys before the first query
         const int n_q = drawn_length(random, block, 1, 150), n_k = drawn_length(random, block, 1, 250);
         shapes.push_back(windowed(n_q, n_k, drawn_length(random, block, 1, n_k), i % 2 ? 128 : 64));
@@ -77,7 +77,8 @@ TEST_CASE("windows of every residue, and larger than all keys") {
 TEST_CASE("keys that no query sees reach nobody") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : {64, 128}) {
-        const int n_q = drawn_length(random, block, 1, 150), window = drawn_length(random, block, 1, 100), unseen = 40 + int(random() % 100);
+        const int n_q = drawn_length(random, block, 1, 150), window = drawn_length(random, block, 1, 100),
+                  unseen = 40 + int(random() % 100);
         const Shape s = windowed(n_q, unseen + window - 1 + n_q, window, head_dim);
         Data data = make_inputs(s, Values::normal, random(), true);
         const Data expected = run(stage_under_test(), data);
@@ -87,9 +88,12 @@ TEST_CASE("keys that no query sees reach nobody") {
         for (const auto& [name, width] : {std::pair("O", head_dim), {"lse", 1}}) {
             const auto [now, before] = std::ranges::mismatch(found.tensors.at(name), expected.tensors.at(name));
             const bool same = now == found.tensors.at(name).end();
-            CHECK_MESSAGE(same, fmt::format("{} of query {} is {} with NaN in keys 0 to {}, expected {} as before: no query sees these ({})",
-                                            name, (now - found.tensors.at(name).begin()) / width, same ? 0 : *now, unseen - 1,
-                                            same ? 0 : *before, to_string(s)));
+            CHECK_MESSAGE(
+                same,
+                fmt::format(
+                    "{} of query {} is {} with NaN in keys 0 to {}, expected {} as before: no query sees these ({})",
+                    name, (now - found.tensors.at(name).begin()) / width, same ? 0 : *now, unseen - 1,
+                    same ? 0 : *before, to_string(s)));
         }
     }
 }
@@ -100,7 +104,8 @@ std::vector<Shape> counted_shapes() {
     std::mt19937_64 random(test_seed());
     std::vector<Shape> all;
     for (const int head_dim : {64, 128})
-        for (const int window : {1, 64, 100 + int(random() % 50), 512}) all.push_back(windowed(512, 512, window, head_dim));
+        for (const int window : {1, 64, 100 + int(random() % 50), 512})
+            all.push_back(windowed(512, 512, window, head_dim));
     all.push_back(windowed(drawn_length(random, block, 100, 300), 400, 1 + int(random() % 200)));
     all.push_back(windowed(300, 100, 30));
     return all;
@@ -112,7 +117,8 @@ TEST_CASE("counted: Q is read once and O written once; of K and V what 64 querie
         const auto rows = [&](const char* tensor, bool written) {
             const auto found = counts.tensors.find(tensor);
             if (found == counts.tensors.end()) return 0.0;
-            return double((written ? found->second.written : found->second.read).requested_bytes) / double(s.head_dim) / 4;
+            return double((written ? found->second.written : found->second.read).requested_bytes) / double(s.head_dim) /
+                   4;
         };
         const double Q = rows("Q", false), K_and_V = rows("K", false) + rows("V", false),
                      keys = 2 * double(keys_of_blocks(s, block));
@@ -135,12 +141,14 @@ TEST_CASE("counted: exponentials of the tiles that are visited, divisions of the
         check_at_most("exponentials", double(work.exponentials), 1.5 * block * block * tiles, s);
         check_at_most("divisions", double(work.divisions), 16.0 * ((s.n_q + block - 1) / block * block), s);
         const emulator::SharedWork shared = work.all_shared();
-        check_at_most("wavefronts of shared memory that are bank conflicts", double(shared.conflicts), 0.1 * double(shared.wavefronts), s);
+        check_at_most("wavefronts of shared memory that are bank conflicts", double(shared.conflicts),
+                      0.1 * double(shared.wavefronts), s);
         for (const char* tensor : {"Q", "K", "V", "O"})
             if (const auto found = counts.tensors.find(tensor); found != counts.tensors.end())
                 check_at_most(fmt::format("sectors of {} that are moved", tensor),
                               double(found->second.read.sectors + found->second.written.sectors),
-                              double(found->second.read.requested_bytes + found->second.written.requested_bytes) / 32, s);
+                              double(found->second.read.requested_bytes + found->second.written.requested_bytes) / 32,
+                              s);
     }
 }
 
@@ -148,8 +156,11 @@ TEST_CASE("counted: a block of threads for every 128 queries of a head, or more,
     const Shape s = windowed(512, 512, 100);
     const StageCounts counts = counts_of(s);
     double blocks = 0;
-    for (const auto& launch : counts.work.launches) blocks = std::max(blocks, double(launch.grid.x) * launch.grid.y * launch.grid.z);
-    CHECK_MESSAGE(blocks >= 4, fmt::format("blocks of threads: found {}, expected at least 4, one for every 128 queries ({})", blocks, to_string(s)));
+    for (const auto& launch : counts.work.launches)
+        blocks = std::max(blocks, double(launch.grid.x) * launch.grid.y * launch.grid.z);
+    CHECK_MESSAGE(blocks >= 4,
+                  fmt::format("blocks of threads: found {}, expected at least 4, one for every 128 queries ({})",
+                              blocks, to_string(s)));
 }
 #endif
 

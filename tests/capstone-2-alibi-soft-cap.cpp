@@ -36,15 +36,17 @@ void check_weights(const std::vector<Shape>& shapes, Values values) {
 
 TEST_CASE("EXERCISE capstone-2.1: nothing is done to the scores: queries see the keys up to their own") {
     std::mt19937_64 random(test_seed());
-    check_weights({with_scores(1, 20, 20, false, 0), with_scores(1, 1, 1, false, 0), with_scores(1, 64, 64, false, 0),
-                   with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 70, 250), false, 0, 128),
-                   with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 1, 250), false, 0)},
-                  Values::normal);
+    check_weights(
+        {with_scores(1, 20, 20, false, 0), with_scores(1, 1, 1, false, 0), with_scores(1, 64, 64, false, 0),
+         with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 70, 250), false, 0, 128),
+         with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 1, 250), false, 0)},
+        Values::normal);
 }
 
 TEST_CASE("EXERCISE capstone-2.1: a soft cap") {
-    check_weights({with_scores(1, 40, 40, false, 5), with_scores(1, 40, 40, false, 1), with_scores(2, 64, 130, false, 30, 128)},
-                  Values::peaky);
+    check_weights(
+        {with_scores(1, 40, 40, false, 5), with_scores(1, 40, 40, false, 1), with_scores(2, 64, 130, false, 30, 128)},
+        Values::peaky);
 }
 
 TEST_CASE("EXERCISE capstone-2.1: ALiBi, by the slope of each head") {
@@ -78,7 +80,9 @@ TEST_CASE("lengths of every residue, by queries and keys") {
     for (int i = 0; i < 8; ++i) {
         const int n_q = 1 + (int(test_seed() % tile) + 8 * i) % tile + tile * int(random() % 3),
                   n_k = 1 + int(random() % tile) + tile * int(random() % 4);
-        const std::string wrong = fault(with_scores((31 + n_q) / n_q, n_q, n_k, i % 4 > 0, i % 3 ? 10 : 0, i % 2 ? 64 : 128), Values::normal, random());
+        const std::string wrong =
+            fault(with_scores((31 + n_q) / n_q, n_q, n_k, i % 4 > 0, i % 3 ? 10 : 0, i % 2 ? 64 : 128), Values::normal,
+                  random());
         CHECK_MESSAGE(wrong.empty(), wrong);
     }
 }
@@ -107,8 +111,9 @@ std::vector<Shape> counted_shapes() {
 TEST_CASE("counted: products are the tensor cores', of the tiles that queries see and of no other") {
     for (const Shape& s : counted_shapes()) {
         const double found = double(counts_of(s).work.total().matrix_flops);
-        CHECK_MESSAGE((found >= s.flops()), fmt::format("FLOP by tensor cores: found {}, expected at least {}, those of the scores ({})",
-                                                        found, s.flops(), to_string(s)));
+        CHECK_MESSAGE((found >= s.flops()),
+                      fmt::format("FLOP by tensor cores: found {}, expected at least {}, those of the scores ({})",
+                                  found, s.flops(), to_string(s)));
         // And sums of rows by the tensor cores, 8 columns.
         check_at_most("FLOP by tensor cores", found, 2.0 * tile * tiles_of_keys(s) * (2 * s.head_dim + 8), s);
     }
@@ -119,17 +124,20 @@ TEST_CASE("counted: Q, K and V come by cp.async, K and V of the tiles that queri
         const StageCounts counts = counts_of(s);
         const emulator::Work work = counts.work.total();
         const double row = 2.0 * s.head_dim;
-        check_at_most("bytes that threads read into registers, of slopes alone", double(work.global_of(Access::read).requested_bytes),
-                      4 * 256.0 * ((s.n_q + 31) / 32), s);
-        check_at_most("rows of Q, K and V that are asked for", double(work.global_of(Access::cp_async).requested_bytes) / row,
-                      s.n_q + 2 * tiles_of_keys(s), s);
-        check_at_most("rows of O that are written", double(work.global_of(Access::write).requested_bytes) / row, s.n_q, s);
+        check_at_most("bytes that threads read into registers, of slopes alone",
+                      double(work.global_of(Access::read).requested_bytes), 4 * 256.0 * ((s.n_q + 31) / 32), s);
+        check_at_most("rows of Q, K and V that are asked for",
+                      double(work.global_of(Access::cp_async).requested_bytes) / row, s.n_q + 2 * tiles_of_keys(s), s);
+        check_at_most("rows of O that are written", double(work.global_of(Access::write).requested_bytes) / row, s.n_q,
+                      s);
         check_at_most("sectors that are moved", double(work.all_global().sectors),
                       double(work.all_global().requested_bytes) / 32 + 2 * s.n_q, s);
         std::uint64_t groups = 0;
         for (const auto& launch : counts.work.launches) groups = std::max(groups, launch.most_groups_left);
-        CHECK_MESSAGE((groups >= 1), fmt::format("groups of cp.async that a wait leaves under way: found {}, expected at least 1: "
-                                                 "each wait waits for all, so nothing is loaded under products ({})", groups, to_string(s)));
+        CHECK_MESSAGE((groups >= 1),
+                      fmt::format("groups of cp.async that a wait leaves under way: found {}, expected at least 1: "
+                                  "each wait waits for all, so nothing is loaded under products ({})",
+                                  groups, to_string(s)));
     }
 }
 
@@ -138,7 +146,8 @@ TEST_CASE("counted: no bank conflicts, few exponentials and divisions") {
         const emulator::Work work = counts_of(s).work.total();
         const double scores = tile * tiles_of_keys(s), most = s.soft_cap ? 2.5 : 1.25;
         check_at_most("bank conflicts of reads, of ldmatrix too", double(work.shared_of(Access::read).conflicts), 0, s);
-        check_at_most("bank conflicts, of wavefronts of shared memory", double(work.all_shared().conflicts), 0.02 * double(work.all_shared().wavefronts), s);
+        check_at_most("bank conflicts, of wavefronts of shared memory", double(work.all_shared().conflicts),
+                      0.02 * double(work.all_shared().wavefronts), s);
         check_at_most("exponentials", double(work.exponentials), most * scores, s);
         check_at_most("divisions", double(work.divisions), most * scores, s);
     }

@@ -134,7 +134,9 @@ TEST_CASE("numbers of rungs, variants and capstones; each capstone stands behind
     CHECK(capstone.name == "capstone-1-sliding-window");
     CHECK(capstone.operation == "modified_attention");
     CHECK(hints_of(capstone, "capstone-1.1").empty());
+    CHECK(capstone.reached() == "03");
     CHECK_FALSE(find_chapter("14b").is_capstone());
+    CHECK(find_chapter("14b").reached() == "14b");
     const std::vector<Chapter> all = chapters();
     const auto at = std::ranges::find(all, capstone.name, &Chapter::name);
     REQUIRE(at != all.end());

@@ -71,7 +71,8 @@ TEST_CASE("modified attention: scores are counted as they are seen, and NaN is f
     CHECK(modified(some_shape(6, 6), 100).scores() == 2 * 4 * 21);
     CHECK(modified(some_shape(6, 2), 2).scores() == 2 * 4 * 3);
     CHECK(to_string(s) == "B 2 H 4/2 N 20x50 d 32 window 7 f32");
-    CHECK(to_string(modified(some_shape(9, 9), std::numeric_limits<int>::max(), true, 30)) == "B 2 H 4/2 N 9 d 32 ALiBi cap 30 f32");
+    CHECK(to_string(modified(some_shape(9, 9), std::numeric_limits<int>::max(), true, 30)) ==
+          "B 2 H 4/2 N 9 d 32 ALiBi cap 30 f32");
     CHECK(shape_of(problem_of(s)) == s);
 
     const Data data = make_inputs(s, Values::normal, test_seed());

@@ -48,14 +48,17 @@ struct Way {
     std::function<double(double dot, double scale, double cap, double slope, int distance)> score;
 };
 double capped(double s, double cap) { return cap > 0 ? cap * std::tanh(s / cap) : s; }
-const Way right = {"", [](double dot, double scale, double cap, double slope, int n) { return capped(scale * dot, cap) - slope * n; }};
+const Way right = {
+    "", [](double dot, double scale, double cap, double slope, int n) { return capped(scale * dot, cap) - slope * n; }};
 const Way wrong_ways[] = {
-    {"there were no soft cap", [](double dot, double scale, double, double slope, int n) { return scale * dot - slope * n; }},
+    {"there were no soft cap",
+     [](double dot, double scale, double, double slope, int n) { return scale * dot - slope * n; }},
     {"there were no ALiBi", [](double dot, double scale, double cap, double, int) { return capped(scale * dot, cap); }},
     {"nothing were done to the scores", [](double dot, double scale, double, double, int) { return scale * dot; }},
     {"the soft cap came before the scale",
      [](double dot, double scale, double cap, double slope, int n) { return scale * capped(dot, cap) - slope * n; }},
-    {"scores were not scaled", [](double dot, double, double cap, double slope, int n) { return capped(dot, cap) - slope * n; }},
+    {"scores were not scaled",
+     [](double dot, double, double cap, double slope, int n) { return capped(dot, cap) - slope * n; }},
     {"the soft cap came behind ALiBi",
      [](double dot, double scale, double cap, double slope, int n) { return capped(scale * dot - slope * n, cap); }},
     {"what tanh returns were not multiplied by the cap",
@@ -68,8 +71,8 @@ const Way wrong_ways[] = {
      }},
     {"ALiBi were added, not subtracted",
      [](double dot, double scale, double cap, double slope, int n) { return capped(scale * dot, cap) + slope * n; }},
-    {"ALiBi were scaled too",
-     [](double dot, double scale, double cap, double slope, int n) { return capped(scale * dot, cap) - scale * slope * n; }},
+    {"ALiBi were scaled too", [](double dot, double scale, double cap, double slope,
+                                 int n) { return capped(scale * dot, cap) - scale * slope * n; }},
     {"2 to a power were taken for e to a power",
      [](double dot, double scale, double cap, double slope, int n) {
          return (capped(scale * dot, cap) - slope * n) * std::log(2.0);
@@ -81,7 +84,8 @@ const Way wrong_ways[] = {
 };
 
 /// The weights that a query gives to the keys that it sees.
-std::vector<double> weights(const Inputs& in, const Shape& s, std::size_t query_row, const Way& way, int slope_of_head) {
+std::vector<double> weights(const Inputs& in, const Shape& s, std::size_t query_row, const Way& way,
+                            int slope_of_head) {
     const int query = static_cast<int>(query_row) % s.n_q, head = static_cast<int>(query_row) / s.n_q % s.heads,
               batch = static_cast<int>(query_row) / s.n_q / s.heads;
     const std::size_t kv_head = static_cast<std::size_t>(batch * s.kv_heads + head / (s.heads / s.kv_heads));
@@ -90,7 +94,8 @@ std::vector<double> weights(const Inputs& in, const Shape& s, std::size_t query_
     const std::vector<float> q = row(in.Q, query_row, s.head_dim);
     std::vector<double> all;
     for (int key = seen.first; key <= seen.last; ++key) {
-        const std::vector<float> k = row(in.K, kv_head * static_cast<std::size_t>(s.n_k) + static_cast<std::size_t>(key), s.head_dim);
+        const std::vector<float> k =
+            row(in.K, kv_head * static_cast<std::size_t>(s.n_k) + static_cast<std::size_t>(key), s.head_dim);
         double dot = 0;
         for (std::size_t x = 0; x < q.size(); ++x) dot += double(q[x]) * double(k[x]);
         all.push_back(way.score(dot, in.scale, in.soft_cap, slope, seen.last - key));
@@ -107,8 +112,8 @@ bool agree(double found, double expected, DType dtype) {
 }
 
 /// Whether these are the weights of a row's keys from `first_key` on if it is scored this way.
-bool looks_like(const Inputs& in, const Shape& s, std::size_t r, const std::vector<float>& found, int first_key, const Way& way,
-                int slope_of_head) {
+bool looks_like(const Inputs& in, const Shape& s, std::size_t r, const std::vector<float>& found, int first_key,
+                const Way& way, int slope_of_head) {
     const Seen seen = seen_by(s, static_cast<int>(r) % s.n_q);
     const std::vector<double> all = weights(in, s, r, way, slope_of_head);
     for (int x = 0; x < s.head_dim && first_key + x < s.n_k; ++x) {
@@ -164,9 +169,11 @@ Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::v
         if (std::isnan(is)) return {fmt::format("O of {} is {}", who, attention::found_text(is)), where, true};
         if (!seen(key))
             return {fmt::format("{} sees key {}, which is {}: weight {:.4g}", who, key,
-                                key > seen.last ? "behind its own" : "before its window", is), where, true};
+                                key > seen.last ? "behind its own" : "before its window", is),
+                    where, true};
         if (is == 0) return {fmt::format("{} does not see key {}", who, key), where, true};
-        if (weight.empty()) weight = fmt::format("{} gives key {} the weight {:.4g}, expected {:.4g}", who, key, is, wanted);
+        if (weight.empty())
+            weight = fmt::format("{} gives key {} the weight {:.4g}, expected {:.4g}", who, key, is, wanted);
     }
     if (!weight.empty() && first_key == 0 && end == s.n_k && !agree(sum, 1, s.dtype))
         weight += fmt::format("; the weights of all keys add up to {:.4g}, not 1", sum);
@@ -184,7 +191,8 @@ Shape shape_of(int heads, int n_q, int n_k, int head_dim) {
 }
 
 int drawn_length(std::mt19937_64& random, int tile, int least, int most) {
-    const int any = least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1)), kind = static_cast<int>(random() % 4);
+    const int any = least + static_cast<int>(random() % static_cast<unsigned>(most - least + 1)),
+              kind = static_cast<int>(random() % 4);
     const int near = (any + tile / 2) / tile * tile + kind - 1;
     return kind == 3 || near < least || near > most ? any : near;
 }
@@ -193,7 +201,8 @@ std::string wrong_weight(const Shape& s, Values values, int first_key, std::uint
     Data data = make_inputs(s, values, seed);
     std::vector<float>& V = data.tensors.at("V");
     for (std::size_t x = 0; x < V.size(); ++x) {
-        const int key = static_cast<int>(x / static_cast<std::size_t>(s.head_dim)) % s.n_k, column = static_cast<int>(x) % s.head_dim;
+        const int key = static_cast<int>(x / static_cast<std::size_t>(s.head_dim)) % s.n_k,
+                  column = static_cast<int>(x) % s.head_dim;
         V[x] = key - first_key == column ? 1.0f : 0.0f;
     }
     std::vector<float> O;
@@ -203,9 +212,10 @@ std::string wrong_weight(const Shape& s, Values values, int first_key, std::uint
         return error.what();
     }
     if (std::ranges::all_of(O, [](float x) { return std::isnan(x); }))
-        return fmt::format("O is NaN in every place, as nobody has written it: launch() is yours to write, and the kernel that it "
-                           "starts; chapters/{}/README.md says what they must do ({})",
-                           stage_under_test().folder(), to_string(s));
+        return fmt::format(
+            "O is NaN in every place, as nobody has written it: launch() is yours to write, and the kernel that it "
+            "starts; chapters/{}/README.md says what they must do ({})",
+            stage_under_test().folder(), to_string(s));
     const Inputs in = inputs_of(data);
     Wrong weight;
     for (std::size_t r = 0; r < O.size() / static_cast<std::size_t>(s.head_dim); ++r) {
@@ -224,7 +234,8 @@ std::string wrong_weights(const Shape& s, Values values, std::uint64_t seed) {
 
 std::string fault(const Shape& shape, Values values, std::uint64_t seed) {
     try {
-        const Judgement j = check(stage_under_test(), make_inputs(shape, values, seed, stage_under_test().supports.attention.lse));
+        const Judgement j =
+            check(stage_under_test(), make_inputs(shape, values, seed, stage_under_test().supports.attention.lse));
         return j.passed ? "" : j.description;
     } catch (const CudaError& error) {
         return error.what();
@@ -242,7 +253,8 @@ StageCounts counts_of(const Shape& shape, bool wants_lse) {
 }
 
 void check_at_most(const std::string& what, double found, double most, const Shape& where) {
-    CHECK_MESSAGE((found <= most), fmt::format("{}: found {}, expected at most {} ({})", what, found, most, to_string(where)));
+    CHECK_MESSAGE((found <= most),
+                  fmt::format("{}: found {}, expected at most {} ({})", what, found, most, to_string(where)));
 }
 
 std::uint64_t keys_of_blocks(const Shape& s, int queries) {
@@ -260,7 +272,8 @@ namespace {
 /// What the stage supports of windows, ALiBi and caps, drawn.
 Shape drawn_scores(std::mt19937_64& random, Shape s) {
     const Support& supports = stage_under_test().supports;
-    if (supports.window) s.window = random() % 3 ? drawn_length(random, 16 << random() % 4, 1, s.n_k) : 1 + int(random() % 20);
+    if (supports.window)
+        s.window = random() % 3 ? drawn_length(random, 16 << random() % 4, 1, s.n_k) : 1 + int(random() % 20);
     s.alibi = supports.alibi && random() % 3;
     if (supports.soft_cap && random() % 3) s.soft_cap = std::array{1, 5, 30}[random() % 3];
     const std::vector<DType>& dtypes = supports.attention.dtypes;
@@ -278,7 +291,8 @@ void check_shapes(Values values, int times) {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims)
         for (int i = 0; i < times; ++i) {
-            Shape s = shape_of(1 + int(random() % 3), drawn_length(random, 64, 32, 300), drawn_length(random, 64, 1, 300), head_dim);
+            Shape s = shape_of(1 + int(random() % 3), drawn_length(random, 64, 32, 300),
+                               drawn_length(random, 64, 1, 300), head_dim);
             s.batch = 1 + int(random() % 2);
             check_agrees(drawn_scores(random, s), values, random());
         }
@@ -292,14 +306,16 @@ TEST_CASE("agrees with the reference: few keys, few queries, many") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims)
         for (const auto& [n_q, n_k] : {std::pair(1, 1), {1, 300}, {300, 1}, {64, 64}, {65, 63}, {3, 700}})
-            check_agrees(drawn_scores(random, shape_of((31 + n_q) / n_q, n_q, n_k, head_dim)), Values::normal, random());
+            check_agrees(drawn_scores(random, shape_of((31 + n_q) / n_q, n_q, n_k, head_dim)), Values::normal,
+                         random());
 }
 
 TEST_CASE("agrees with the reference: queries that see no key give 0 and an LSE of -infinity") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims) {
         const int n_k = drawn_length(random, 32, 20, 130);
-        check_agrees(drawn_scores(random, shape_of(1, n_k + drawn_length(random, 64, 1, 200), n_k, head_dim)), Values::normal, random());
+        check_agrees(drawn_scores(random, shape_of(1, n_k + drawn_length(random, 64, 1, 200), n_k, head_dim)),
+                     Values::normal, random());
     }
 }
 
@@ -323,12 +339,15 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
         data.tensors.at("Q").at(ill * static_cast<std::size_t>(head_dim) + 5) = nan;
         const Data out = run(stage_under_test(), data);
         for (std::size_t r = 0; r < static_cast<std::size_t>(s.n_q); ++r) {
-            const bool O_is_nan = std::ranges::any_of(row(out.tensors.at("O"), r, head_dim), [](float x) { return std::isnan(x); });
-            CHECK_MESSAGE((O_is_nan == (r == ill)), fmt::format("query {} alone has a NaN, but O of query {} has {} ({})", ill, r,
-                                                                O_is_nan ? "one" : "none", to_string(s)));
+            const bool O_is_nan =
+                std::ranges::any_of(row(out.tensors.at("O"), r, head_dim), [](float x) { return std::isnan(x); });
+            CHECK_MESSAGE((O_is_nan == (r == ill)),
+                          fmt::format("query {} alone has a NaN, but O of query {} has {} ({})", ill, r,
+                                      O_is_nan ? "one" : "none", to_string(s)));
             if (const auto lse = out.tensors.find("lse"); lse != out.tensors.end())
                 CHECK_MESSAGE((std::isnan(lse->second[r]) == (r == ill)),
-                              fmt::format("query {} alone has a NaN, but LSE of query {} is {} ({})", ill, r, lse->second[r], to_string(s)));
+                              fmt::format("query {} alone has a NaN, but LSE of query {} is {} ({})", ill, r,
+                                          lse->second[r], to_string(s)));
         }
     }
 }
@@ -337,9 +356,11 @@ TEST_CASE("gives the same bits again") {
     std::mt19937_64 random(test_seed());
     const Shape s = drawn_scores(random, shape_of(2, 100, 257, 64));
     const Data data = make_inputs(s, Values::normal, test_seed());
-    const std::vector<float> first = run(stage_under_test(), data).tensors.at("O"), second = run(stage_under_test(), data).tensors.at("O");
+    const std::vector<float> first = run(stage_under_test(), data).tensors.at("O"),
+                             second = run(stage_under_test(), data).tensors.at("O");
     const auto [a, b] = std::ranges::mismatch(second, first);
-    CHECK_MESSAGE((a == second.end()), "O has other bits than in the run before: element ", a - second.begin(), " (", to_string(s), ")");
+    CHECK_MESSAGE((a == second.end()), "O has other bits than in the run before: element ", a - second.begin(), " (",
+                  to_string(s), ")");
 }
 
 TEST_CASE("refuses what it does not support, naming stage, limit and value") {
@@ -374,8 +395,10 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal([](Args& a) { a.soft_cap = nan; }, "soft_cap is nan");
     check_refusal([](Args& a) { a.Q_strides = {2 * 8 * 64, 64, 2 * 64}; }, "Q is not contiguous");
     if (!supports.window) check_refusal([](Args& a) { a.window = 7; }, "window is 7, but windows are not supported");
-    if (!supports.alibi) check_refusal([](Args& a) { a.slopes = static_cast<const float*>(a.Q); }, "alibi is not supported");
-    if (!supports.soft_cap) check_refusal([](Args& a) { a.soft_cap = 30; }, "soft_cap is 30, but soft caps are not supported");
+    if (!supports.alibi)
+        check_refusal([](Args& a) { a.slopes = static_cast<const float*>(a.Q); }, "alibi is not supported");
+    if (!supports.soft_cap)
+        check_refusal([](Args& a) { a.soft_cap = 30; }, "soft_cap is 30, but soft caps are not supported");
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
         if (!std::ranges::count(supports.attention.dtypes, dtype))
             check_refusal([=](Args& a) { a.shape.dtype = dtype; }, fmt::format("dtype {}", to_string(dtype)));
@@ -387,7 +410,8 @@ TEST_CASE("has no races") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims)
         for (const auto& [n_q, n_k] : {std::pair(40, 530), {300, 100}}) {
-            const Data data = make_inputs(drawn_scores(random, shape_of(2, n_q, n_k, head_dim)), Values::normal, random(), true);
+            const Data data =
+                make_inputs(drawn_scores(random, shape_of(2, n_q, n_k, head_dim)), Values::normal, random(), true);
             const std::string report = emulator::find_race([&] { run(stage_under_test(), data); });
             CHECK_MESSAGE(report.empty(), report);
         }
@@ -397,8 +421,9 @@ TEST_CASE("counted: no memory beyond inputs and outputs") {
     std::mt19937_64 random(test_seed());
     const Shape s = drawn_scores(random, shape_of(2, 200, 300, 64));
     const StageCounts counts = counts_of(s);
-    CHECK_MESSAGE(counts.peak_scratch_bytes == 0, "device memory beyond inputs and outputs: ", counts.peak_scratch_bytes,
-                  " bytes, expected none (", to_string(s), ")");
+    CHECK_MESSAGE(counts.peak_scratch_bytes == 0,
+                  "device memory beyond inputs and outputs: ", counts.peak_scratch_bytes, " bytes, expected none (",
+                  to_string(s), ")");
 }
 #endif
 

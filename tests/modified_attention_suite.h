@@ -27,16 +27,16 @@ struct StrictBarriers {
 #endif
 };
 
-/// One batch of so many heads, of the first dtype of the stage under test, with a window that hides nothing and scores that
-/// nothing is done to.
+/// One batch of so many heads, of the first dtype of the stage under test, with a window that hides nothing and scores
+/// that nothing is done to.
 Shape shape_of(int heads, int n_q, int n_k, int head_dim);
 
 /// A number from `least` to `most`: a multiple of `tile`, one less, one more, or any of them.
 int drawn_length(std::mt19937_64& random, int tile, int least, int most);
 
-/// Launches the stage under test on fresh inputs in which V makes O show the weights that queries give to keys, for keys
-/// `first_key` on, one for each of the d columns of O. What is wrong with the first weight that is: which query and key, and
-/// what it looks like; "" if nothing is.
+/// Launches the stage under test on fresh inputs in which V makes O show the weights that queries give to keys, for
+/// keys `first_key` on, one for each of the d columns of O. What is wrong with the first weight that is: which query
+/// and key, and what it looks like; "" if nothing is.
 std::string wrong_weight(const Shape& shape, attention::Values values, int first_key, std::uint64_t seed);
 
 /// The same for all keys.

@@ -7,7 +7,8 @@
 namespace flashladder::modified_attention {
 namespace {
 
-// EXERCISE capstone-1.1 Build: the whole kernel, and launch(), which starts it. The contract is the README beside this file.
+// EXERCISE capstone-1.1 Build: the whole kernel, and launch(), which starts it. The contract is the README beside this
+// file.
 // TODO: your code, instead of this.
 void launch([[maybe_unused]] const Args& args) {}
 // END capstone-1.1

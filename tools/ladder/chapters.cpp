@@ -30,9 +30,7 @@ constexpr std::array last_rungs = {"03", "07", "14"};
 
 /// What chapters are sorted by: "03-row-swapped-loops", "03~capstone-1-sliding-window", "04-tensor-cores".
 std::string place_of(const Chapter& chapter) {
-    if (!chapter.is_capstone()) return chapter.name;
-    const int part = std::stoi(chapter.number().substr(capstone.size()));
-    return fmt::format("{}~{}", last_rungs.at(static_cast<std::size_t>(part - 1)), chapter.name);
+    return chapter.is_capstone() ? chapter.reached() + "~" + chapter.name : chapter.name;
 }
 
 /// Puts `text` into the learner's file; what was there is kept beside it unless it is a copy of something in the
@@ -78,6 +76,12 @@ bool is_capstone(const std::string& name) { return name.starts_with(capstone); }
 
 std::string number_of(const std::string& name) {
     return name.substr(0, name.find('-', is_capstone(name) ? capstone.size() : 0));
+}
+
+std::string Chapter::reached() const {
+    if (!is_capstone()) return number();
+    const int part = std::stoi(number().substr(capstone.size()));
+    return last_rungs.at(static_cast<std::size_t>(part - 1));
 }
 
 std::string operation_in(const fs::path& folder) {

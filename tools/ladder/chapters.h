@@ -21,6 +21,7 @@ struct Chapter {
 
     std::string number() const { return number_of(name); }
     bool is_capstone() const { return flashladder::is_capstone(name); }
+    std::string reached() const;  // the number of the rung whose means it has: its own; of a capstone the last of its part
     std::string file() const { return "chapters/" + name + "/" + operation + ".cu"; }  // what the learner edits, from the root
     std::string solution() const { return "solutions/" + name + "/" + operation + ".cu"; }
     std::string lesson() const { return "chapters/" + name + "/README.md"; }  // of a capstone its contract

@@ -36,8 +36,15 @@ public:
     std::vector<Size> sizes() const override {
         std::vector<Size> all = attention::operation().sizes();
         std::erase_if(all, [](const Size& size) { return size.name == "causal"; });
-        all.push_back({.name = "window", .option = "window", .meaning = "keys that a query sees, its own the last", .same_as = "n_k"});
-        all.push_back({.name = "alibi", .option = "alibi", .meaning = "subtract slope times distance", .value = 0, .is_flag = true});
+        all.push_back({.name = "window",
+                       .option = "window",
+                       .meaning = "keys that a query sees, its own the last",
+                       .same_as = "n_k"});
+        all.push_back({.name = "alibi",
+                       .option = "alibi",
+                       .meaning = "subtract slope times distance",
+                       .value = 0,
+                       .is_flag = true});
         all.push_back({.name = "soft_cap", .option = "soft-cap", .meaning = "c of c tanh(s / c); 0: none", .value = 0});
         return all;
     }
@@ -65,7 +72,8 @@ public:
         const Inputs inputs = inputs_of(data);
         const std::vector<std::size_t> all = rows_to_check(inputs.shape, seed);
         std::vector<std::size_t> rows;
-        for (std::size_t i = 0; i < all.size(); i += std::max<std::size_t>(1, all.size() / most)) rows.push_back(all[i]);
+        for (std::size_t i = 0; i < all.size(); i += std::max<std::size_t>(1, all.size() / most))
+            rows.push_back(all[i]);
         const auto reference = std::make_shared<const AttentionRows>(reference_attention(inputs, rows)),
                    standard = std::make_shared<const AttentionRows>(standard_attention(inputs, rows));
         return [shape = shape_of(data.problem), reference, standard](const Data& outputs) {
@@ -128,9 +136,9 @@ std::string to_string(const Shape& shape) {
     plain.causal = false;
     const std::string text = to_string(plain);
     const std::size_t dtype = text.rfind(' ');
-    return fmt::format("{}{}{}{}{}", text.substr(0, dtype),
-                       shape.window < shape.n_k ? fmt::format(" window {}", shape.window) : "", shape.alibi ? " ALiBi" : "",
-                       shape.soft_cap ? fmt::format(" cap {}", shape.soft_cap) : "", text.substr(dtype));
+    return fmt::format(
+        "{}{}{}{}{}", text.substr(0, dtype), shape.window < shape.n_k ? fmt::format(" window {}", shape.window) : "",
+        shape.alibi ? " ALiBi" : "", shape.soft_cap ? fmt::format(" cap {}", shape.soft_cap) : "", text.substr(dtype));
 }
 
 Problem problem_of(const Shape& s, bool wants_lse) {
@@ -142,14 +150,16 @@ Problem problem_of(const Shape& s, bool wants_lse) {
 
 Shape shape_of(const Problem& problem) {
     const auto size = [&](const char* name) { return static_cast<int>(problem.at(name)); };
-    return modified(attention::shape_of(with_causal(problem)), size("window"), problem.at("alibi") != 0, size("soft_cap"));
+    return modified(attention::shape_of(with_causal(problem)), size("window"), problem.at("alibi") != 0,
+                    size("soft_cap"));
 }
 
 Data make_inputs(const Shape& shape, attention::Values values, std::uint64_t seed, bool wants_lse) {
     Data data = attention::data_of(attention::make_inputs(shape, values, seed), wants_lse);
     data.problem = problem_of(shape, wants_lse);
     if (shape.alibi)
-        for (int h = 1; h <= shape.heads; ++h) data.tensors["slopes"].push_back(std::exp2(-8.0f * float(h) / float(shape.heads)));
+        for (int h = 1; h <= shape.heads; ++h)
+            data.tensors["slopes"].push_back(std::exp2(-8.0f * float(h) / float(shape.heads)));
     return data;
 }
 

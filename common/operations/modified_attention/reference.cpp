@@ -22,10 +22,13 @@ attention::AttentionRows attend(const Inputs& in, std::vector<std::size_t> rows,
     in_parallel(out.rows.size(), 64, [&](std::size_t r, std::size_t end) {
         std::vector<Real> p(static_cast<std::size_t>(s.n_k)), o(d);
         for (; r < end; ++r) {
-            const int row = static_cast<int>(out.rows[r]), i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;
+            const int row = static_cast<int>(out.rows[r]), i = row % s.n_q, h = row / s.n_q % s.heads,
+                      b = row / s.n_q / s.heads;
             const int kv_head = b * s.kv_heads + h / (s.heads / s.kv_heads);
             const auto row_of = [&](const std::vector<float>& tensor, int j) {
-                return &tensor[(static_cast<std::size_t>(kv_head) * static_cast<std::size_t>(s.n_k) + static_cast<std::size_t>(j)) * d];
+                return &tensor[(static_cast<std::size_t>(kv_head) * static_cast<std::size_t>(s.n_k) +
+                                static_cast<std::size_t>(j)) *
+                               d];
             };
             const float* q = &in.Q[out.rows[r] * d];
             const int own = i + s.n_k - s.n_q, first = std::max(0, own - std::min(in.window, s.n_k) + 1);

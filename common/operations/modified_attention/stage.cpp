@@ -30,7 +30,8 @@ std::string why_unsupported(const Stage& stage, const Shape& shape, bool wants_l
     if (!shape.causal) return refuse("causal is false, but no query sees a key behind it");
     if (shape.window < 1) return refuse(fmt::format("window is {}, but must be at least 1", shape.window));
     if (shape.window < shape.n_k && !supports.window)
-        return refuse(fmt::format("window is {}, but windows are not supported: at least n_k {}", shape.window, shape.n_k));
+        return refuse(
+            fmt::format("window is {}, but windows are not supported: at least n_k {}", shape.window, shape.n_k));
     if (shape.alibi && !supports.alibi) return refuse("alibi is not supported");
     if (shape.soft_cap < 0) return refuse(fmt::format("soft_cap is {}, but must be at least 0", shape.soft_cap));
     if (shape.soft_cap > 0 && !supports.soft_cap)
@@ -65,10 +66,17 @@ void Stage::launch(const DeviceData& data) const {
         return found == data.tensors.end() ? nullptr : found->second;
     };
     const Shape shape = shape_of(data.problem);
-    launch(Args{{.shape = shape, .Q = tensor("Q"), .K = tensor("K"), .V = tensor("V"), .O = tensor("O"),
-                 .lse = static_cast<float*>(tensor("lse")), .scale = static_cast<float>(data.arguments.at("scale")),
+    launch(Args{{.shape = shape,
+                 .Q = tensor("Q"),
+                 .K = tensor("K"),
+                 .V = tensor("V"),
+                 .O = tensor("O"),
+                 .lse = static_cast<float*>(tensor("lse")),
+                 .scale = static_cast<float>(data.arguments.at("scale")),
                  .stream = data.stream},
-                shape.window, static_cast<const float*>(tensor("slopes")), static_cast<float>(shape.soft_cap)});
+                shape.window,
+                static_cast<const float*>(tensor("slopes")),
+                static_cast<float>(shape.soft_cap)});
 }
 
 const Stage& find_stage(std::string_view name) {
