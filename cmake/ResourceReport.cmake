@@ -9,6 +9,7 @@
 # Takes the objects in BUILD, and what the compiler said of them (keep_output.sh). cuobjdump and nvdisasm are those beside
 # nvcc, else those that BUILD/binary-tools has or gets from pip.
 
+include(${CMAKE_CURRENT_LIST_DIR}/RungNumber.cmake)
 set(TOOLS ${BUILD}/binary-tools)
 set(OUTPUT ${BUILD}/resource-report)
 
@@ -24,6 +25,8 @@ set(instructions_07 HMMA LDGSTS)
 set(instructions_08 HMMA UTMALDG)
 set(instructions_15 "")
 set(instructions_later HGMMA UTMALDG)
+set(instructions_capstone-1 "")
+set(instructions_capstone-2 HMMA LDSM LDGSTS)
 
 # ---- cuobjdump, which finds nvdisasm beside itself or in PATH
 
@@ -88,7 +91,7 @@ foreach(log IN LISTS logs)
     endif()
   endforeach()
 
-  string(SUBSTRING ${rung} 0 2 number)
+  number_of(${rung} number)
   if(NOT DEFINED instructions_${number})
     set(instructions_${number} ${instructions_later})
   endif()

@@ -1,12 +1,15 @@
-# The rungs and what is made of each: its solution, the learner's chapter, starters and mutants.
+# The rungs, capstones among them, and what is made of each: its solution, the learner's chapter, starters and mutants.
 
-file(GLOB FLASHLADDER_RUNGS RELATIVE ${CMAKE_SOURCE_DIR}/solutions CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/[0-9]*)
+include(RungNumber)
+
+file(GLOB FLASHLADDER_RUNGS RELATIVE ${CMAKE_SOURCE_DIR}/solutions CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/[0-9]*
+  ${CMAKE_SOURCE_DIR}/solutions/capstone-*)
 list(SORT FLASHLADDER_RUNGS)
 
 # The kernel of a rung is the file that is named like its operation, a folder of common/operations: attention.cu. Sets
-# `operation`, and `number`: what is in front of the first "-".
+# `operation` and `number`.
 macro(get_rung rung)
-  string(REGEX REPLACE "-.*" "" number ${rung})
+  number_of(${rung} number)
   file(GLOB operation RELATIVE ${CMAKE_SOURCE_DIR}/solutions/${rung} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/solutions/${rung}/*.cu)
   list(REMOVE_ITEM operation variants.cu)
   string(REPLACE ".cu" "" operation "${operation}")

@@ -43,8 +43,8 @@ using Json = nlohmann::json;
 /// Where the copy is that copy_project.cmake has made, whose chapters may be written.
 std::string project() { return environment("LADDER_TEST_PROJECT", ""); }
 
-/// "attention.cu": its file is named like its operation.
-std::string kernel_of(const std::string& rung) { return find_chapter(rung).operation + ".cu"; }
+std::string in_project(const std::string& path) { return project() + "/" + path; }
+Chapter chapter_of(const std::string& rung) { return {rung, operation_in(in_project("solutions/" + rung))}; }
 
 struct Answered {
     std::string rung;  // "02-shared-memory-tiling"
@@ -108,10 +108,10 @@ struct Told {
 };
 
 Told tell(const std::string& rung, const std::string& text, const std::string& seeds = "1") {
-    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)), text);
+    write_file(in_project(chapter_of(rung).file()), text);
     const std::string log = (fs::temp_directory_path() / fmt::format("answers-{}.log", getpid())).string();
     const std::string command = fmt::format("cd / && '{}/build/cpu/bin/ladder' test {} --seed {} --seeds {} > {} 2>&1",
-                                            project(), rung.substr(0, 2), test_seed(), seeds, log);
+                                            project(), number_of(rung), test_seed(), seeds, log);
     const int status = std::system(command.c_str());
     Told told{WEXITSTATUS(status), read_file(log), "", ""};
     fs::remove(log);
@@ -137,16 +137,16 @@ Told tell(const std::string& rung, const std::string& text, const std::string& s
 
 /// Whether the exercises of a learner's file are green by so many seeds.
 bool exercises_green(const std::string& rung, const std::string& text, int seeds) {
-    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)), text);
-    const std::string target = fmt::format("exercises-{}", rung.substr(0, 2)), build = project() + "/build/cpu";
+    write_file(in_project(chapter_of(rung).file()), text);
+    const std::string target = "exercises-" + number_of(rung), build = project() + "/build/cpu";
     return std::system(fmt::format("cmake --build '{0}' --target {1} > /dev/null 2>&1 && "
                                    "'{0}/bin/{1}' --test-case='EXERCISE*' --seed={2} --seeds={3} > /dev/null 2>&1",
                                    build, target, test_seed(), seeds)
                            .c_str()) == 0;
 }
 
-/// What is not as the answer's `told` wants it; "" if nothing is. `kernel`: the name of the file.
-std::string why_wrong(const Told& told, const Json& wanted, const std::string& text, const std::string& kernel) {
+/// What is not as the answer's `told` wants it; "" if nothing is.
+std::string why_wrong(const Told& told, const Json& wanted, const std::string& text) {
     if (told.status != 1) return fmt::format("status {}", told.status);
     if (const std::string exercise = wanted.at("exercise"); told.exercise != exercise)
         return fmt::format("told under '{}', not {}", told.exercise, exercise);
@@ -159,7 +159,7 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
         const std::size_t found = text.find(at);
         if (found == std::string::npos) return fmt::format("the answer has no '{}'", at);
         const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(found), '\n');
-        if (told.first.find(fmt::format("{}:{}:", kernel, line)) == std::string::npos)
+        if (told.first.find(fmt::format(".cu:{}:", line)) == std::string::npos)
             return fmt::format("the first line does not name line {}, '{}'", line, at);
     }
     return "";
@@ -167,16 +167,16 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
 
 /// The starter again, as it was before.
 void reset(const std::string& rung) {
-    write_file(fmt::format("{}/chapters/{}/{}", project(), rung, kernel_of(rung)),
-               make_starter(read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung))), "all"));
+    write_file(in_project(chapter_of(rung).file()),
+               make_starter(read_file(in_project(chapter_of(rung).solution())), "all"));
 }
 
 TEST_CASE("solved: a chapter is green") {
     REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     std::vector<std::string> rungs;
-    for (const auto& folder : fs::directory_iterator(project() + "/chapters"))
+    for (const auto& folder : fs::directory_iterator(in_project("chapters")))
         if (const std::string rung = folder.path().filename();  // 14b has nothing to solve
-            !exercises(read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung)))).empty())
+            !exercises(read_file(in_project(chapter_of(rung).solution()))).empty())
             rungs.push_back(rung);
     std::ranges::sort(rungs);
     REQUIRE(rungs.size() >= 15);
@@ -187,7 +187,7 @@ TEST_CASE("solved: a chapter is green") {
         rungs.resize(std::min(rungs.size(), static_cast<std::size_t>(std::stoul(asked))));
     }
     for (const std::string& rung : rungs) {
-        const Told told = tell(rung, read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung))), seeds);
+        const Told told = tell(rung, read_file(in_project(chapter_of(rung).solution())), seeds);
         CHECK_MESSAGE(told.status == 0, rung, ": red with the solution in it\n", told.output);
         reset(rung);
         fmt::print("{} {}\n", rung, told.status == 0 ? "green" : "red");
@@ -202,7 +202,7 @@ TEST_CASE("what people write is told what is wrong with it") {
     std::vector<Answered> drawn = all_answers();
     const std::string rungs = environment("LADDER_ANSWERS_RUNG", "");
     std::erase_if(drawn, [&](const Answered& a) {
-        return !rungs.empty() && rungs.find(a.rung.substr(0, 2)) == std::string::npos;
+        return !rungs.empty() && rungs.find(number_of(a.rung)) == std::string::npos;
     });
     const std::string kind = environment("LADDER_ANSWERS_KIND", "");
     REQUIRE_MESSAGE((kind.empty() || kind == "right" || kind == "wrong"), "LADDER_ANSWERS_KIND is right or wrong");
@@ -220,7 +220,13 @@ TEST_CASE("what people write is told what is wrong with it") {
     const auto each = drawn.size();
     std::mt19937_64 random(test_seed());
     std::ranges::shuffle(drawn, random);
-    if (!each_one) drawn.resize(std::min(each, static_cast<std::size_t>(std::stoul(asked))));
+    if (!each_one) {
+        // A right one is tested whole, and takes as long as ten wrong ones: one in ten, unless these alone are wanted.
+        const std::size_t many = std::stoul(asked), most_right = kind.empty() ? many / 10 : many;
+        std::size_t right = 0;
+        std::erase_if(drawn, [&](const Answered& a) { return a.answer.value("right", false) && right++ >= most_right; });
+        drawn.resize(std::min(drawn.size(), many));
+    }
     // Those of a rung one after the other: what it is built from stays in memory.
     std::ranges::stable_sort(drawn, {}, &Answered::rung);
 
@@ -228,7 +234,7 @@ TEST_CASE("what people write is told what is wrong with it") {
     std::size_t wrong = 0, told_right = 0, told_wrong = 0;  // the last without those that are known
     for (const auto& [rung, answer] : drawn) {
         const std::string name = answer.at("name");
-        const std::string solution = read_file(fmt::format("{}/solutions/{}/{}", project(), rung, kernel_of(rung)));
+        const std::string solution = read_file(in_project(chapter_of(rung).solution()));
         const bool right = answer.value("right", false);
         std::string why;
         Told told;
@@ -250,7 +256,7 @@ TEST_CASE("what people write is told what is wrong with it") {
         } else {
             const std::string text = learners_file(solution, answer, false);
             told = tell(rung, text);
-            why = why_wrong(told, answer.at("told"), text, kernel_of(rung));
+            why = why_wrong(told, answer.at("told"), text);
             ++wrong;
             told_right += why.empty();
         }
@@ -260,7 +266,7 @@ TEST_CASE("what people write is told what is wrong with it") {
                            {"first", told.first},
                            {"exercise", told.exercise},
                            {"why_wrong", why}});
-        fmt::print("{} {:<52} {}\n", rung.substr(0, 2), name, why.empty() ? "as it should be" : why);
+        fmt::print("{} {:<52} {}\n", number_of(rung), name, why.empty() ? "as it should be" : why);
         std::fflush(stdout);
         // After each: who stops it has what is there.
         if (const std::string file = environment("LADDER_ANSWERS_JSON", ""); !file.empty())

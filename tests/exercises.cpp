@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include "chapters.h"
 #include "files.h"
 #include "moved.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
@@ -120,6 +122,26 @@ TEST_CASE("hints are the items of their section") {
     CHECK(hints_for(hints, "1.1") == std::vector<std::string>{"first?", "second\nline\n\n    code", "third\n2. no item"});
     CHECK(hints_for(hints, "1.10") == std::vector<std::string>{"ten\n2."});
     CHECK(hints_for(hints, "1.2").empty());
+}
+
+TEST_CASE("numbers of rungs, variants and capstones; each capstone stands behind its part, and has no hints") {
+    CHECK(number_of("07-async-copies") == "07");
+    CHECK(number_of("14b-gemm") == "14b");
+    CHECK(number_of("05-warp-partitioning/split-K") == "05");
+    CHECK(number_of("capstone-1-sliding-window") == "capstone-1");
+    const Chapter capstone = find_chapter("capstone-1");
+    CHECK(capstone.is_capstone());
+    CHECK(capstone.name == "capstone-1-sliding-window");
+    CHECK(capstone.operation == "modified_attention");
+    CHECK(hints_of(capstone, "capstone-1.1").empty());
+    CHECK(capstone.reached() == "03");
+    CHECK_FALSE(find_chapter("14b").is_capstone());
+    CHECK(find_chapter("14b").reached() == "14b");
+    const std::vector<Chapter> all = chapters();
+    const auto at = std::ranges::find(all, capstone.name, &Chapter::name);
+    REQUIRE(at != all.end());
+    CHECK((at - 1)->number() == "03");
+    CHECK((at + 1)->number() == "04");
 }
 
 TEST_CASE("files: written whole, read back, errors name the file") {

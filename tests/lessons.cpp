@@ -147,7 +147,7 @@ struct Rung {
 Rung read(const Chapter& chapter) {
     const auto in_project = [](const std::string& path) { return read_file(project_root() + "/" + path); };
     const std::string solution = in_project(chapter.solution()), starter = make_starter(solution, "all");
-    Rung rung{chapter, copied_lines(in_project("chapters/" + chapter.name + "/README.md")), exercises(solution), {}, {}};
+    Rung rung{chapter, copied_lines(in_project(chapter.lesson())), exercises(solution), {}, {}};
     std::ranges::sort(rung.exercises, {}, &Exercise::id);  // in the file they stand where they belong
     const Lines lines = copied_lines(solution), given = copied_lines(starter);
     for (const Answer& answer : answers(solution, starter))
@@ -183,9 +183,18 @@ Lines linked(const Lines& lesson) {
     return all;
 }
 
+/// Capstones have no lesson: no words, exercises or hints that lead to them.
+std::vector<Rung> capstones() {
+    std::vector<Rung> all;
+    for (const Chapter& chapter : chapters())
+        if (chapter.is_capstone()) all.push_back(read(chapter));
+    return all;
+}
+
 std::vector<Rung> rungs() {
     std::vector<Rung> all;
     for (const Chapter& chapter : chapters()) {
+        if (chapter.is_capstone()) continue;
         Rung rung = read(chapter);
         const bool beside_the_tower = !std::isdigit(static_cast<unsigned char>(chapter.number().back()));  // 14b
         if (!rung.exercises.empty() || !beside_the_tower) all.push_back(std::move(rung));
@@ -255,6 +264,33 @@ TEST_CASE("what a hole holds stands nowhere above it, nor around it, nor behind 
             CHECK_MESSAGE(starter.empty(), id, ", its starter: ", starter);
             CHECK_MESSAGE(common.empty(), id, ", a page that its lesson links: ", common);
         }
+}
+
+TEST_CASE("a capstone is a contract for the whole kernel, which gives nothing of it away") {
+    const std::vector<Rung> all = capstones();
+    CHECK(!all.empty());
+    for (const Rung& rung : all) {
+        const std::string& name = rung.chapter.name;
+        REQUIRE_MESSAGE(rung.exercises.size() == 1, name, " has ", rung.exercises.size(), " exercises");
+        const Exercise& whole = rung.exercises.front();
+        CHECK_MESSAGE(whole.id == rung.chapter.number() + ".1", name, ": its exercise is ", whole.id);
+        CHECK_MESSAGE(whole.statement.starts_with("Build: "), name);
+        CHECK_MESSAGE(!std::filesystem::exists(project_root() + "/chapters/" + name + "/hints.md"), name, " has hints");
+        const Page page = split(rung.lesson);
+        const std::size_t n = words(page.prose);
+        fmt::print("{}: {} words\n", rung.chapter.number(), n);
+        CHECK_MESSAGE(n <= most_words, name, ": ", n, " words, at most ", most_words);
+        for (const char* heading : {"## The problem", "## What you get", "## What you must leave behind", "## What is counted",
+                                    "## How to test"})
+            CHECK_MESSAGE(contains(rung.lesson, heading), name, " has no '", heading, "'");
+        CHECK_MESSAGE(contains(rung.lesson, "    ./ladder test " + rung.chapter.number()), name);
+        const Lines& hole = rung.holes.at(whole.id);
+        const std::string lesson = given_away(page.code, hole), starter = given_away(rung.around.at(whole.id), hole),
+                          common = given_away(linked(rung.lesson), hole);
+        CHECK_MESSAGE(lesson.empty(), name, ": ", lesson);
+        CHECK_MESSAGE(starter.empty(), name, ", its starter: ", starter);
+        CHECK_MESSAGE(common.empty(), name, ", a page that it links: ", common);
+    }
 }
 
 TEST_CASE("three hints for each exercise, and none in a lesson") {

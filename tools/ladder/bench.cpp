@@ -214,7 +214,7 @@ void bench_problem(const std::vector<Entrant>& wanted, const BenchOptions& optio
         table.add({e.name(), to_string(e.problem.dtype), fmt::format("{:.4f}", ms.ms), fmt::format("{:.4f}", ms.ms_q1),
                    fmt::format("{:.4f}", ms.ms_q3), fmt::format("{}", ms.samples),
                    fmt::format("{:.1f}", operation.flops(e.problem) / ms.ms / 1e9),
-                   ratio > 0 ? all[below->first].stage->name().substr(0, 2) : "",
+                   ratio > 0 ? number_of(all[below->first].stage->folder()) : "",
                    ratio > 0 ? fmt::format("{:.2f}x", ratio) : "",
                    of_matmul > 0 ? fmt::format("{:.0f}%", 100 * of_matmul) : ""});
         nlohmann::json row = named(result_row(*e.stage, e.problem, t.judgement, &t.stage), e);
@@ -323,10 +323,11 @@ std::vector<Entrant> entrants(const std::vector<StageRef>& all, const Problem& p
     const bool slow_too = !options.given.empty() && !options.rungs.empty();
     std::vector<Entrant> chosen;
     for (auto s = able.begin(); s != able.end(); ++s) {
-        const bool below_lowest = lowest != able.end() && s + 1 == lowest;
+        const bool below_lowest = lowest != able.end() && s + 1 == lowest && !is_capstone((*s)->folder());
         if (!options.rungs.empty() && !is_named(**s, options) && !below_lowest) continue;
         if (problem.operation->takes_long(problem, (*s)->dtypes().front()) && !slow_too) continue;
-        chosen.push_back({*s, problem.in(dtype_of(**s, options)), static_cast<int>(chosen.size()) - 1});
+        chosen.push_back({*s, problem.in(dtype_of(**s, options)),
+                          is_capstone((*s)->folder()) ? -1 : static_cast<int>(chosen.size()) - 1});
     }
     return chosen;
 }

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
 #include "exercises.h"
 #include "files.h"
@@ -21,11 +23,14 @@ namespace fs = std::filesystem;
 
 std::string in_project(const std::string& path) { return project_root() + "/" + path; }
 
-/// The operation that a rung's kernel computes: its file is named like it. cmake/Rungs.cmake has seen that there is one.
-std::string operation_in(const fs::path& folder) {
-    for (const auto& file : fs::directory_iterator(folder))
-        if (file.path().extension() == ".cu" && file.path().stem() != "variants") return file.path().stem().string();
-    return "";
+constexpr std::string_view capstone = "capstone-";
+
+/// The last rung of each part, behind which its capstone stands.
+constexpr std::array last_rungs = {"03", "07", "14"};
+
+/// What chapters are sorted by: "03-row-swapped-loops", "03~capstone-1-sliding-window", "04-tensor-cores".
+std::string place_of(const Chapter& chapter) {
+    return chapter.is_capstone() ? chapter.reached() + "~" + chapter.name : chapter.name;
 }
 
 /// Puts `text` into the learner's file; what was there is kept beside it unless it is a copy of something in the
@@ -67,11 +72,29 @@ void remember_hints(const Chapter& chapter, const std::string& exercise, std::si
 
 }  // namespace
 
+bool is_capstone(const std::string& name) { return name.starts_with(capstone); }
+
+std::string number_of(const std::string& name) {
+    return name.substr(0, name.find('-', is_capstone(name) ? capstone.size() : 0));
+}
+
+std::string Chapter::reached() const {
+    if (!is_capstone()) return number();
+    const int part = std::stoi(number().substr(capstone.size()));
+    return last_rungs.at(static_cast<std::size_t>(part - 1));
+}
+
+std::string operation_in(const fs::path& folder) {
+    for (const auto& file : fs::directory_iterator(folder))  // cmake/Rungs.cmake has seen that there is one
+        if (file.path().extension() == ".cu" && file.path().stem() != "variants") return file.path().stem().string();
+    return "";
+}
+
 std::vector<Chapter> chapters() {
     std::vector<Chapter> found;
     for (const auto& entry : fs::directory_iterator(in_project("solutions")))
         if (entry.is_directory()) found.push_back({entry.path().filename().string(), operation_in(entry.path())});
-    std::sort(found.begin(), found.end(), [](const Chapter& a, const Chapter& b) { return a.name < b.name; });
+    std::ranges::sort(found, {}, place_of);
     return found;
 }
 
@@ -97,6 +120,7 @@ std::string starter_of(const Chapter& chapter) {
 }
 
 std::vector<std::string> hints_of(const Chapter& chapter, const std::string& exercise) {
+    if (chapter.is_capstone()) return {};
     return hints_for(read_file(in_project("chapters/" + chapter.name + "/hints.md")), exercise);
 }
 
@@ -124,6 +148,10 @@ int run_with_chapter(const Chapter& chapter, const std::string& program, const s
 
 int show_hint(const std::string& exercise) {
     const Chapter chapter = find_chapter(exercise.substr(0, exercise.find('.')));
+    if (chapter.is_capstone()) {
+        fmt::print("{} is a capstone, and has no hints: {} is its contract\n", chapter.number(), chapter.lesson());
+        return 0;
+    }
     const auto known = exercises(read_file(in_project(chapter.solution())));
     const std::string wanted = fmt::format("{}{}", std::stoi(chapter.number()),
                                            exercise.substr(std::min(exercise.find('.'), exercise.size())));

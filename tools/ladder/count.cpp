@@ -1,6 +1,7 @@
 #include "count.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -199,6 +200,9 @@ int count_rungs(const CountOptions& options) {
                 .first->second.add(counts_cells(*row.stage, row.problem.problem, counts));
     }
     if (!options.json.empty()) write_file(options.json, results.dump(1) + "\n");
+    if (tables.empty())
+        fmt::print("docs/results/counts.json has no rows of {}: ./ladder profile counts any problem of them\n",
+                   fmt::join(names, ", "));
     for (const Operation* operation : operations())
         if (const auto table = tables.find(operation); table != tables.end())
             fmt::print("Counted work, {}.\n\n{}\n", operation->name(), table->second.plain());

@@ -31,6 +31,7 @@ struct TemporaryFolder {
 }  // namespace
 
 std::string diff_from_below(const Chapter& chapter) {
+    if (chapter.is_capstone()) return "";
     std::vector<Chapter> all = chapters();
     std::erase_if(all, [&](const Chapter& c) { return c.operation != chapter.operation; });
     const auto self = std::find_if(all.begin(), all.end(), [&](const Chapter& c) { return c.name == chapter.name; });
@@ -55,7 +56,9 @@ std::string diff_from_below(const Chapter& chapter) {
 int show_diff(const Chapter& chapter) {
     const std::string text = diff_from_below(chapter);
     fmt::print("{}",
-               text.empty() ? fmt::format("{} is the lowest rung: there is nothing below it.\n", chapter.name) : text);
+               !text.empty()           ? text
+               : chapter.is_capstone() ? fmt::format("{} is a capstone: no rung is below it.\n", chapter.name)
+                                       : fmt::format("{} is the lowest rung: there is nothing below it.\n", chapter.name));
     return 0;
 }
 

@@ -35,7 +35,7 @@ std::string regenerate(const std::string& text) {
 void for_each_document(const std::function<void(const std::string&, const std::string&)>& visit) {
     std::vector<std::string> paths = {"README.md", "docs/counting.md", "docs/debugging.md", "docs/emulator.md",
                                       "docs/measuring.md"};
-    for (const Chapter& chapter : chapters()) paths.push_back("chapters/" + chapter.name + "/README.md");
+    for (const Chapter& chapter : chapters()) paths.push_back(chapter.lesson());
     for (const std::string& path : paths) try {
             visit(path, regenerate(read_file(project_root() + "/" + path)));
         } catch (const std::exception& error) {

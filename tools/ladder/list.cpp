@@ -89,7 +89,7 @@ Progress progress_of(const Chapter& chapter) {
                                                                 : all.open.front();
     const auto answer = std::ranges::find(found, wanted, &Answer::id);
     progress.next = fmt::format("./ladder test {}", chapter.number());
-    if (!progress.begun) progress.next = fmt::format("read chapters/{}/README.md; {}", chapter.name, progress.next);
+    if (!progress.begun) progress.next = fmt::format("read {}; {}", chapter.lesson(), progress.next);
     if (answer != found.end())
         progress.next += fmt::format(", exercise {} at {}:{}", wanted, chapter.file(), answer->first);
     return progress;

@@ -247,6 +247,8 @@ void print_with_mine(const Chapter& chapter, const CountedProblem& problem, cons
         return Counted{count(stage, problem, options.seed), whose};
     };
     const Counted yours = counted(mine, " (yours)"), theirs = counted(solution, "");
+    if (yours.counts.work.launches.empty())
+        throw std::invalid_argument(fmt::format("{} launches no kernel yet: there is nothing to count", chapter.file()));
     const Problem& asked = problem.problem;
     const Operation& operation = *asked.operation;
     fmt::print("{}, {}, on the emulator: what your kernels ask for, and the solution's.\n\n", solution.name(),

@@ -320,8 +320,8 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
     if (verdict.exercise != exercise_of(verdict.told.name))
         fmt::print("\n  it comes from EXERCISE {}\n", verdict.exercise);
     if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
-    fmt::print("\n  your code {} {}:{}; a hint: ./ladder hint {}\n", guilty->open ? "goes to" : "is at", chapter.file(),
-               guilty->first, guilty->id);
+    fmt::print("\n  your code {} {}:{}; {}\n", guilty->open ? "goes to" : "is at", chapter.file(), guilty->first,
+               chapter.is_capstone() ? "its contract: " + chapter.lesson() : "a hint: ./ladder hint " + guilty->id);
     const std::vector<std::string> hints = hints_of(chapter, guilty->id);
     if (options.watched && !hints.empty()) fmt::print("  it begins: {}\n", first_line(hints.front()));
     return "red at " + guilty->id;

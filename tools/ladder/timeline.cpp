@@ -58,7 +58,7 @@ Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked
             timeline.spans.push_back({int(timeline.kernels.size()), int(a.warp), names[int(a.what)], a.line,
                                       double(a.begin), double(a.end), double(a.happened), a.counts ? 1 : 0});
         timeline.kernels.push_back({launch.kernel, int(launch.grid.x * launch.grid.y * launch.grid.z),
-                                    chapter.number() >= first_with_warpgroups});
+                                    chapter.reached() >= first_with_warpgroups});
     }
     timeline.spans = collapse(timeline.spans);
     number_moments(timeline.spans);
@@ -88,7 +88,7 @@ void print_overlap(const Chapter&, const Problem&, const TimelineOptions&) {}  /
 constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
 
 Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked, const TimelineOptions& options) {
-    if (chapter.number() < first_noted)
+    if (chapter.reached() < first_noted)
         throw std::invalid_argument(fmt::format(
             "{} is recorded on the emulator: --backend cpu; on a GPU, rungs from {} on", chapter.name, first_noted));
     if (const std::string why = why_not_on_this_gpu(stage); !why.empty()) throw std::runtime_error(why);
@@ -114,7 +114,7 @@ Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked
                                        event.at(3).get<int>())});
     Timeline timeline;
     timeline.is_time = true;
-    timeline.kernels.push_back({stage.name(), noted.at("blocks"), chapter.number() >= first_with_warpgroups});
+    timeline.kernels.push_back({stage.name(), noted.at("blocks"), chapter.reached() >= first_with_warpgroups});
     timeline.spans = collapse(spans_of(moments));
     timeline.about["unit"] = "nanoseconds";
     timeline.about["nanoseconds_per_clock"] = nanoseconds;

@@ -86,13 +86,15 @@ std::string found_text(double found) {
     return std::isnan(found) ? "nan (as what nobody has written)" : fmt::format("{:.6g}", found);
 }
 
-std::string Comparison::describe(const AttentionShape& shape) const {
+std::string Comparison::describe(const AttentionShape& shape) const { return describe(shape, to_string(shape)); }
+
+std::string Comparison::describe(const AttentionShape& shape, const std::string& title) const {
     const auto place = [&](std::size_t row) {
         const std::size_t head = row / static_cast<std::size_t>(shape.n_q);
         return fmt::format("batch {} head {} query {}", head / static_cast<std::size_t>(shape.heads),
                            head % static_cast<std::size_t>(shape.heads), row % static_cast<std::size_t>(shape.n_q));
     };
-    std::string text = to_string(shape);
+    std::string text = title;
     // The first of these says what is wrong, with numbers that the kernel's author can follow.
     if (!(worst_row <= allowed_worst_row) || !(error <= allowed_error))
         text += fmt::format(": O[{}][{}] is {}, expected {:.6g}", place(worst_row_index), furthest.index,

@@ -37,6 +37,8 @@ struct Comparison {
     bool passed = false;
     /// What is wrong and where, with found and expected numbers, in one line.
     std::string describe(const AttentionShape& shape) const;
+    /// The same of a problem that somebody else calls `title`.
+    std::string describe(const AttentionShape& shape, const std::string& title) const;
 };
 
 /// What was found, as a message says it. A NaN has no sign there, and a remark: outputs are filled with NaN before a

@@ -16,8 +16,11 @@ Stage::Stage(Support supports, void (*launch_supported)(const ForwardArgs&),
     : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
 
 std::string why_unsupported(const Stage& stage, const AttentionShape& shape, bool wants_lse) {
-    const Support& supports = stage.supports;
-    if (std::string why = why_not_on_this_gpu(stage); !why.empty()) return why;
+    const std::string why = why_not_on_this_gpu(stage);
+    return why.empty() ? why_unsupported(stage.supports, shape, wants_lse) : why;
+}
+
+std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse) {
     const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
     if (const std::string why = why_bad_shape(shape, supports.head_dims, supports.dtypes, supports.max_batch_heads);
         !why.empty())
@@ -33,12 +36,11 @@ std::string why_unsupported(const Stage& stage, const AttentionShape& shape, boo
     return "";
 }
 
-void Stage::launch(const ForwardArgs& given) const {
-    ForwardArgs args = given;
+std::string complete(const Support& supports, ForwardArgs& args) {
     const AttentionShape& s = args.shape;
-    std::string why = attention::why_unsupported(*this, args.shape, args.lse != nullptr);
+    std::string why;
     const auto refuse = [&](bool condition, const std::string& text) {
-        if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
+        if (why.empty() && condition) why = fmt::format("{}: {}", supports.name(), text);
     };
     Placed tensors[] = {{"Q", args.Q, args.Q_strides, s.batch, s.heads, s.n_q, s.head_dim, false},
                         {"K", args.K, args.K_strides, s.batch, s.kv_heads, s.n_k, s.head_dim, false},
@@ -55,9 +57,16 @@ void Stage::launch(const ForwardArgs& given) const {
     refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
     refuse(supports.positive_scale && !(args.scale > 0),
            fmt::format("scale is {}, and this stage supports positive ones alone; stages up to 11 support others", args.scale));
+    return why;
+}
+
+void Stage::launch(const ForwardArgs& given) const {
+    ForwardArgs args = given;
+    std::string why = attention::why_unsupported(*this, args.shape, args.lse != nullptr);
+    if (why.empty()) why = complete(supports, args);
     if (why.empty() && !args.scratch)
         if (const std::size_t bytes = scratch_bytes(args.shape))
-            refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", bytes));
+            why = fmt::format("{}: scratch is a null pointer, but {} bytes are needed", name(), bytes);
     if (!why.empty()) throw std::invalid_argument(why);
     launch_supported_(args);
 }

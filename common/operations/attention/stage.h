@@ -67,6 +67,12 @@ using Registration = RegistrationOf<Stage>;
 
 /// One line that names the stage, the limit and the value, if the stage cannot do this here; "" if it can.
 std::string why_unsupported(const Stage& stage, const AttentionShape& shape, bool wants_lse = false);
+/// The same, whatever GPU there is, of any kernel that supports this.
+std::string why_unsupported(const Support& supports, const AttentionShape& shape, bool wants_lse = false);
+
+/// Fills in strides as Stage::launch() does, of a shape that is supported. One line that names what is wrong with the
+/// arguments, but for the scratch; "" if nothing is.
+std::string complete(const Support& supports, ForwardArgs& args);
 
 /// The registered stage or variant of this name. Throws std::invalid_argument if there is none, or if it computes something
 /// else.
