@@ -337,7 +337,7 @@ std::string expression_at(const IndexOutOfBounds& what) {
     std::string type = what.array->name;
     std::erase(type, '\'');
     if (const std::size_t open = type.find('['); open != type.npos && open > 0 && type[open - 1] != ' ')
-        type.insert(open, " ");  // as g++ has it
+        type = fmt::format("{} {}", type.substr(0, open), type.substr(open));  // as g++ has it
     const bool is_signed = what.index->info & 1;
     const unsigned bits = 1u << (what.index->info >> 1);
     const auto value = is_signed && bits < 64 ? static_cast<std::intptr_t>(index << (64 - bits)) >> (64 - bits)
