@@ -1,5 +1,6 @@
 #include "operations/attention_backward/closed_forms.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace flashladder::attention_backward {
@@ -23,14 +24,37 @@ ClosedForm standard_backward(double N_q, double N_k, double d) {
     return {float_bytes * (P + dS + dV + dQ + dK), float_bytes * distinct, S, 0};
 }
 
+/// The largest of the block sizes that rung 16 has whose tiles fit into M.
+double recomputed_block(double d, double M) {
+    for (const double B : {64, 32, 16})
+        if (float_bytes * (4 * B * (d + 1) + 2 * B * d + B * B + 2 * B) <= M) return B;
+    return 0;
+}
+
+/// Rung 16, a head: dQ is begun with zeros, then for each block of keys Q, O, dO, LSE and dQ pass by, and dQ back.
+ClosedForm recomputation(double N_q, double N_k, double d, bool causal, double M) {
+    const double B = recomputed_block(d, M);
+    double rows = 0, most_rows = 0, scores = 0;  // of queries that are loaded for all blocks of keys, and for the first one
+    for (double j = 0; j < N_k; j += B) {
+        const double first_query = causal ? std::max(0.0, j - (N_k - N_q)) : 0, loaded = N_q - std::floor(first_query / B) * B;
+        rows += loaded;
+        most_rows = std::max(most_rows, loaded);
+    }
+    for (double i = 0; i < N_q; ++i) scores += causal ? std::clamp(i + 1 + N_k - N_q, 0.0, N_k) : N_k;
+    const double once = N_q * d + 4 * N_k * d;
+    return {float_bytes * (once + rows * (5 * d + 1)), float_bytes * (once + most_rows * (4 * d + 1)), scores, 0};
+}
+
 }  // namespace
 
-std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s) {
+std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes) {
     const double group = double(s.heads) / s.kv_heads, kv_heads = double(s.batch) * s.kv_heads;
     const auto times = [](double n, const ClosedForm& of_one) {
         return ClosedForm{n * of_one.requested_bytes, n * of_one.distinct_bytes, n * of_one.exponentials, n * of_one.divisions};
     };
     if (stage == "15-standard-backward") return times(kv_heads, standard_backward(group * s.n_q, s.n_k, s.head_dim));
+    if (stage == "16-recomputation")
+        return times(double(s.batch) * s.heads, recomputation(s.n_q, s.n_k, s.head_dim, s.causal, double(shared_bytes)));
     return {};
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cost_model.h"
@@ -69,27 +70,33 @@ std::string rung_counts_table(const nlohmann::json& r, const Arguments& argument
 
 /// Traffic by tensor, for as much shared memory as each row says.
 std::string shared_memory_table(const nlohmann::json& r, const Arguments& arguments) {
-    Table table({"M, shared memory of a block", "K and V", "Q", "O", "l and m", "requested in all", "closed form"});
+    using Columns = std::vector<std::pair<std::string, std::vector<const char*>>>;
+    const Columns of_forward = {{"K and V", {"K", "V"}}, {"Q", {"Q"}}, {"O", {"O"}}, {"l and m", {"scratch"}}},
+                  of_backward = {{"K, V, dK, dV", {"K", "V", "dK", "dV"}}, {"Q, O, dO", {"Q", "O", "dO"}}, {"dQ", {"dQ"}},
+                                 {"LSE", {"lse"}}};
+    Columns columns = of_forward;
     std::map<int, std::vector<std::string>> by_memory;
     for (const auto& row : r.at("rows")) {
         if (!is_rung(row, arguments.at("rung")) || row.at("shape").at("n_q") != 1024 ||
-            row.at("shape").at("head_dim") != 64)
+            row.at("shape").at("head_dim") != 64 || row.at("shape").at("causal"))
             continue;
+        if (row.at("operation") == "attention_backward") columns = of_backward;
         const auto& tensors = row.at("counts").at("tensors");
-        const auto of = [&](const char* name) {
-            const auto& tensor = tensors.at(name);
-            return tensor.at("read").at("requested_bytes").template get<double>() +
-                   tensor.at("written").at("requested_bytes").template get<double>();
-        };
         const int kilobytes = row.at("shared_bytes").get<int>() / 1024;
-        by_memory[kilobytes] = {fmt::format("{} KB", kilobytes),
-                                fmt::format("{:.0f}", of("K") + of("V")),
-                                fmt::format("{:.0f}", of("Q")),
-                                fmt::format("{:.0f}", of("O")),
-                                fmt::format("{:.0f}", of("scratch")),
-                                row.at("counts").at("requested_bytes").dump(),
-                                fmt::format("{:.0f}", row.at("closed_form").at("requested_bytes").get<double>())};
+        std::vector<std::string>& cells = by_memory[kilobytes] = {fmt::format("{} KB", kilobytes)};
+        for (const auto& [heading, names] : columns) {
+            double bytes = 0;
+            for (const char* name : names)
+                for (const char* way : {"read", "written"}) bytes += tensors.at(name).at(way).at("requested_bytes").get<double>();
+            cells.push_back(fmt::format("{:.0f}", bytes));
+        }
+        cells.push_back(row.at("counts").at("requested_bytes").dump());
+        cells.push_back(fmt::format("{:.0f}", row.at("closed_form").at("requested_bytes").get<double>()));
     }
+    std::vector<std::string> header = {"M, shared memory of a block"};
+    for (const auto& [heading, names] : columns) header.push_back(heading);
+    header.insert(header.end(), {"requested in all", "closed form"});
+    Table table(header);
     for (const auto& [kilobytes, cells] : by_memory) table.add(cells);
     return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "Bytes. One head, N = 1024, d = 64"));
 }
