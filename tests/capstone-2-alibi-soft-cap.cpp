@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "harness/run.h"
 #include "modified_attention_suite.h"
@@ -72,6 +73,29 @@ TEST_CASE("scores far beyond the cap, on either side, are the cap") {
         const Shape s = with_scores(2, 70, 130, false, 3, head_dim);
         const std::string wrong = fault(s, Values::large_offset, test_seed());
         CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+}
+
+TEST_CASE("keys far behind queries reach none of them") {
+    constexpr int early = 128, late = 256;  // the first queries, and the keys that are NaN from here on
+    for (const int head_dim : {64, 128}) {
+        const Shape s = with_scores(2, 400, 400, true, 20, head_dim);
+        Data data = make_inputs(s, Values::normal, test_seed());
+        const std::vector<float> expected = run(stage_under_test(), data).tensors.at("O");
+        for (const char* name : {"K", "V"})
+            for (std::size_t x = 0; x < data.tensors.at(name).size(); ++x)
+                if (static_cast<int>(x / static_cast<std::size_t>(head_dim)) % s.n_k >= late)
+                    data.tensors.at(name)[x] = std::numeric_limits<float>::quiet_NaN();
+        const std::vector<float> found = run(stage_under_test(), data).tensors.at("O");
+        for (std::size_t x = 0; x < found.size(); ++x) {
+            const int query = static_cast<int>(x / static_cast<std::size_t>(head_dim)) % s.n_q;
+            const bool same = query >= early || found[x] == expected[x];
+            if (!same || x + 1 == found.size())
+                CHECK_MESSAGE(
+                    same, fmt::format("O of query {} is {} with NaN in the keys from {} on, expected {} as before ({})",
+                                      query, found[x], late, expected[x], to_string(s)));
+            if (!same) break;
+        }
     }
 }
 

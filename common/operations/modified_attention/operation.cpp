@@ -94,12 +94,15 @@ public:
     }
     std::vector<Problem> benched(const GivenSizes& given) const override {
         std::vector<Problem> all;
-        for (GivenSizes sizes : {GivenSizes{{"window", 512}}, {{"alibi", 1}, {"soft_cap", 50}}}) {
-            sizes.merge(GivenSizes{{"heads", 16}, {"n_q", 4096}, {"head_dim", 128}});
+        for (GivenSizes sizes : {GivenSizes{{"n_q", 1024}, {"window", 128}}, {{"n_q", 4096}, {"alibi", 1}, {"soft_cap", 50}}}) {
+            sizes.merge(GivenSizes{{"heads", 16}, {"head_dim", 128}});
             for (const auto& [name, value] : given) sizes[name] = value;
             if (const Problem p = problem(sizes); std::ranges::find(all, p) == all.end()) all.push_back(p);
         }
         return all;
+    }
+    bool takes_long(const Problem& problem, DType dtype) const override {
+        return attention::operation().takes_long(with_causal(problem), dtype);
     }
     Problem cut_down(const Problem& problem) const override {
         const Problem small = attention::operation().cut_down(with_causal(problem));
