@@ -1,5 +1,6 @@
 #include "operations/attention_backward/closed_forms.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace flashladder::attention_backward {
@@ -23,6 +24,23 @@ ClosedForm standard_backward(double N_q, double N_k, double d) {
     return {float_bytes * (P + dS + dV + dQ + dK), float_bytes * distinct, S, 0};
 }
 
+/// Rung 17, a head of K with a group of heads that see it: D once a query; then for each block of 64 keys K, V and their
+/// gradients once, and Q, dO, LSE, D and dQ's additions for each query of the blocks that see one of these.
+ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causal) {
+    constexpr double B = 64;
+    double rows = 0, most_rows = 0, scores = 0;  // of queries that are loaded for all blocks of keys, and for the first one
+    for (double j = 0; j < N_k; j += B) {
+        const double first_query = causal ? std::max(0.0, j - (N_k - N_q)) : 0, loaded = N_q - std::floor(first_query / B) * B;
+        rows += loaded;
+        most_rows = std::max(most_rows, loaded);
+    }
+    for (double i = 0; i < N_q; ++i) scores += causal ? std::clamp(i + 1 + N_k - N_q, 0.0, N_k) : N_k;
+    const double D = N_q * (2 * d + 1), keys = 4 * N_k * d, queries = 3 * d + 2;
+    return {float_bytes * (group * (D + rows * queries) + keys),
+            float_bytes * (group * (D + most_rows * (queries + d)) + keys),  // what is added to is read and written
+            group * scores, 0};
+}
+
 }  // namespace
 
 std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s) {
@@ -31,6 +49,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         return ClosedForm{n * of_one.requested_bytes, n * of_one.distinct_bytes, n * of_one.exponentials, n * of_one.divisions};
     };
     if (stage == "15-standard-backward") return times(kv_heads, standard_backward(group * s.n_q, s.n_k, s.head_dim));
+    if (stage == "17-key-blocks") return times(kv_heads, key_blocks(s.n_q, s.n_k, s.head_dim, group, s.causal));
     return {};
 }
 
