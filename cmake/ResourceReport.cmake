@@ -23,6 +23,7 @@ set(instructions_06 HMMA LDSM)
 set(instructions_07 HMMA LDGSTS)
 set(instructions_08 HMMA UTMALDG)
 set(instructions_15 "")
+set(instructions_17 "")
 set(instructions_later HGMMA UTMALDG)
 
 # ---- cuobjdump, which finds nvdisasm beside itself or in PATH

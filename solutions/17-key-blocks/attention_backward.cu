@@ -182,8 +182,7 @@ __global__ void __launch_bounds__(threads) key_blocks(const float* Q, const floa
     const int first_query = causal ? max(0, j - diagonal) : 0;  // that sees one of these
     for (std::size_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
         for (int i = first_query / B_r * B_r; i < N_q; i += B_r) {
-            const float* Q_head = Q + head * N_q * d;
-            load<d>(Q_i, Q_head, i, N_q);
+            load<d>(Q_i, Q + head * N_q * d, i, N_q);
             load<d>(dO_i, dO + head * N_q * d, i, N_q);
             if (threadIdx.x < B_r) {
                 const bool exists = i + threadIdx.x < N_q;
