@@ -188,9 +188,12 @@ TEST_CASE("with one key no score moves a weight: dQ and dK are 0, but for roundi
     for (const int d : supports().head_dims) check_agrees(shape_of(2, drawn_length(32, 20, 100, 5), 1, d));
 }
 
-TEST_CASE("NaN in a row of dO is NaN in that row of dQ, in dK and dV of the keys it sees, and in nothing else") {
+// What tiles are multiplied whole has 0 where a query does not see a key, and 0 times NaN is NaN: keys that share a tile with one
+// that the query sees may have it too, as with FlashAttention's kernels. No tile is larger than 128 keys.
+TEST_CASE("NaN in a row of dO is NaN in that row of dQ, in dK and dV of the keys it sees, in no other row of dQ, no far key") {
+    constexpr std::size_t most_keys = 128;  // of a tile
     for (const bool causal : {false, true}) {
-        AttentionShape shape = shape_of(2, 40, 70, head_dim_number(test_seed() + causal));
+        AttentionShape shape = shape_of(2, 150, 200, head_dim_number(test_seed() + causal));
         shape.causal = causal;
         if (!can(shape)) continue;
         Inputs in = backward_inputs(shape, Values::normal, test_seed());
@@ -199,18 +202,21 @@ TEST_CASE("NaN in a row of dO is NaN in that row of dQ, in dK and dV of the keys
         const std::size_t keys = causal ? row + 1 + n_k - static_cast<std::size_t>(shape.n_q) : n_k;
         std::fill_n(in.dO.begin() + row * d, d, std::numeric_limits<float>::quiet_NaN());
         const Outputs out = run(stage_under_test(), in);
-        const auto check_rows = [&](const char* name, const std::vector<float>& found, const char* what, auto is_poisoned) {
+        const auto check_rows = [&](const char* name, const std::vector<float>& found, auto must, auto may) {
             for (std::size_t x = 0; x < found.size(); x += d / 2) {
-                const bool expected = is_poisoned(x / d);
-                CHECK_MESSAGE(std::isnan(found[x]) == expected,
-                              fmt::format("{}: query {} alone has NaN in dO; {}[{} {}][{}] is {}, expected {}",
-                                          attention::to_string(shape), row, name, what, x / d, x % d, found[x],
-                                          expected ? "nan" : "a number"));
+                const bool expected = must(x / d);
+                if (std::isnan(found[x]) == expected || (!expected && may(x / d))) continue;
+                FAIL_CHECK(fmt::format("{}: query {} alone has NaN in dO; {}[row {}][{}] is {}, expected {}",
+                                       attention::to_string(shape), row, name, x / d, x % d, found[x],
+                                       expected ? "nan" : "a number"));
+                return;
             }
         };
-        check_rows("dQ", out.dQ, "row", [&](std::size_t i) { return i == row; });
-        check_rows("dK", out.dK, "row", [&](std::size_t j) { return j < keys; });
-        check_rows("dV", out.dV, "row", [&](std::size_t j) { return j < keys; });
+        const auto seen = [&](std::size_t j) { return j < keys; };
+        const auto near = [&](std::size_t j) { return j < std::min(keys - 1 + most_keys, n_k); };  // of the first head
+        check_rows("dQ", out.dQ, [&](std::size_t i) { return i == row; }, [](std::size_t) { return false; });
+        check_rows("dK", out.dK, seen, near);
+        check_rows("dV", out.dV, seen, near);
     }
 }
 

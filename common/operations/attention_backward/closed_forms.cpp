@@ -45,6 +45,23 @@ ClosedForm recomputation(double N_q, double N_k, double d, bool causal, double M
     return {float_bytes * (once + rows * (5 * d + 1)), float_bytes * (once + most_rows * (4 * d + 1)), scores, 0};
 }
 
+/// Rung 17, a head of K with a group of heads that see it: D once a query; then for each block of 64 keys K, V and their
+/// gradients once, and Q, dO, LSE, D and dQ's additions for each query of the blocks that see one of these.
+ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causal) {
+    constexpr double B = 64;
+    double rows = 0, most_rows = 0, scores = 0;  // of queries that are loaded for all blocks of keys, and for the first one
+    for (double j = 0; j < N_k; j += B) {
+        const double first_query = causal ? std::max(0.0, j - (N_k - N_q)) : 0, loaded = N_q - std::floor(first_query / B) * B;
+        rows += loaded;
+        most_rows = std::max(most_rows, loaded);
+    }
+    for (double i = 0; i < N_q; ++i) scores += causal ? std::clamp(i + 1 + N_k - N_q, 0.0, N_k) : N_k;
+    const double D = N_q * (2 * d + 1), keys = 4 * N_k * d, queries = 3 * d + 2;
+    return {float_bytes * (group * (D + rows * queries) + keys),
+            float_bytes * (group * (D + most_rows * (queries + d)) + keys),  // what is added to is read and written
+            group * scores, 0};
+}
+
 }  // namespace
 
 std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes) {
@@ -55,6 +72,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     if (stage == "15-standard-backward") return times(kv_heads, standard_backward(group * s.n_q, s.n_k, s.head_dim));
     if (stage == "16-recomputation")
         return times(double(s.batch) * s.heads, recomputation(s.n_q, s.n_k, s.head_dim, s.causal, double(shared_bytes)));
+    if (stage == "17-key-blocks") return times(kv_heads, key_blocks(s.n_q, s.n_k, s.head_dim, group, s.causal));
     return {};
 }
 

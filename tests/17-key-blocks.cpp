@@ -1,0 +1,194 @@
+// Rung 17. Each exercise is judged on inputs where the later ones, still open, do not matter.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention_backward_suite.h"
+#include "launch.h"
+
+#ifndef FLASHLADDER_GPU
+#include "operations/attention_backward/counts.h"
+#endif
+
+namespace flashladder::attention_backward {
+namespace {
+
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
+constexpr int tile = 64;  // queries of a step, keys of a block
+
+void check_gradient(const char* gradient, const Inputs& in, const std::string& what) {
+    const std::string wrong = fault_of(gradient, in);
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+}
+
+void check_no_race([[maybe_unused]] const Inputs& in) {
+#ifndef FLASHLADDER_GPU
+    const std::string report = emulator::find_race([&] { run(stage_under_test(), in); });
+    CHECK_MESSAGE(report.empty(), report);
+#endif
+}
+
+/// With several blocks of keys: one that is causal, and one with heads that share K and V.
+std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
+    std::vector<AttentionShape> all(2, shape_of(2, drawn_length(tile, 33, 150, turn), drawn_length(tile, 100, 200, turn + 1), head_dim));
+    all[0].causal = true;
+    all[1].kv_heads = 1;
+    return all;
+}
+
+/// D as the kernels leave it, at the start of the scratch.
+std::vector<float> D_of(const Inputs& in) {
+    const DeviceProblem problem(stage_under_test(), in);
+    stage_under_test().launch(problem.args());
+    check_cuda(cudaDeviceSynchronize(), "launch");
+    return problem.scratch.download(in.shape().lse_elements(), DType::f32);
+}
+
+#ifndef FLASHLADDER_GPU
+using emulator::Access;
+
+/// The launch of this kernel; fails if there is none.
+const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
+    static const emulator::Work none;
+    for (const auto& launch : counts.work.launches)
+        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
+    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
+    return none;
+}
+
+/// Queries that a head's blocks of keys load, all blocks together, by blocks of queries: one is loaded if one of its queries
+/// sees one of the keys.
+std::uint64_t visited_queries(const AttentionShape& s) {
+    std::uint64_t queries = 0;
+    for (int j = 0; j < s.n_k; j += tile)
+        for (int i = 0; i < s.n_q; i += tile) {
+            const int last = std::min(i + tile, s.n_q) - 1;
+            if (!s.causal || j <= last + s.n_k - s.n_q) queries += static_cast<std::uint64_t>(last - i + 1);
+        }
+    return queries;
+}
+#endif
+
+TEST_CASE("EXERCISE 17.1: D of every query") {
+    for (const int d : {64, 128}) {
+        AttentionShape shape = shape_of(3, drawn_length(8, 20, 70, static_cast<std::uint64_t>(d)), 40, d);
+        shape.batch = 2;
+        const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        try {
+            const std::vector<float> D = D_of(in);
+            for (std::size_t i = 0; i < D.size(); ++i) {
+                double expected = 0, sizes = 0;
+                for (std::size_t x = i * std::size_t(d); x < (i + 1) * std::size_t(d); ++x) {
+                    expected += double(in.dO[x]) * in.O[x];
+                    sizes += std::abs(double(in.dO[x]) * in.O[x]);
+                }
+                if (std::abs(D[i] - expected) <= 1e-5 * sizes) continue;
+                FAIL_CHECK(fmt::format("D of query {} of {} is {:.6g}, expected {:.6g}: the sum of dO O over its {} elements", i,
+                                       D.size(), D[i], expected, d));
+                break;
+            }
+        } catch (const CudaError& error) {
+            FAIL_CHECK(error.what());
+        }
+    }
+#ifndef FLASHLADDER_GPU
+    constexpr std::uint64_t N = 70, d = 128;
+    const auto counted = count_stage(stage_under_test(), backward_inputs(shape_of(1, N, 40, d), Values::normal, 1));
+    const emulator::Work& work = work_of(counted, "row_sums");
+    check_count("bytes that D asks device memory for: O and dO once", work.global_of(Access::read).requested_bytes, 0, 2 * N * d * 4);
+    check_count("bytes of the sectors that this takes", work.global_of(Access::read).sectors * 32, 0, 2 * N * d * 4);
+    check_count("bytes of D that are written: a float a query", work.global_of(Access::write).requested_bytes, N * 4, N * 4);
+#endif
+}
+
+TEST_CASE("EXERCISE 17.2: dQ, to which all blocks of keys add") {
+    for (const AttentionShape& shape : shapes_of_several_blocks(64, 0)) {
+        const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        check_no_race(in);
+        check_gradient("dQ", in, "several blocks of keys");
+    }
+}
+
+TEST_CASE("EXERCISE 17.3: the loop of a block of keys") {
+    for (const int d : {64, 128})
+        for (const AttentionShape& shape : shapes_of_several_blocks(d, static_cast<std::uint64_t>(d))) {
+            const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+            for (const char* gradient : {"dV", "dK", "dQ"})
+                check_gradient(gradient, in, shape.causal ? "a causal mask" : "two heads that share K and V");
+            if (d == 64) check_no_race(in);
+        }
+    for (const auto& [n_q, n_k] : {std::pair(150, 40), {40, 150}}) {
+        AttentionShape shape = shape_of(1, n_q, n_k, 64);
+        shape.causal = true;
+        const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        for (const char* gradient : {"dV", "dK", "dQ"})
+            check_gradient(gradient, in, n_q > n_k ? "causal, and queries that see no key" : "causal, and more keys than queries");
+    }
+#ifndef FLASHLADDER_GPU
+    for (const bool causal : {false, true}) {
+        constexpr std::uint64_t N_q = 200, N_k = 256, d = 64;
+        AttentionShape shape = shape_of(1, N_q, N_k, d);
+        shape.causal = causal;
+        const auto counted = count_stage(stage_under_test(), backward_inputs(shape, Values::normal, 1));
+        const emulator::Work& work = work_of(counted, "key_blocks");
+        const std::uint64_t queries = visited_queries(shape);
+        const std::string those = causal ? "blocks of queries that see one of its keys" : "queries";
+        check_count(fmt::format("bytes that the blocks ask for: K and V once, and each block Q, dO, LSE and D of all {}", those),
+                    work.global_of(Access::read).requested_bytes, 0, 4 * (2 * N_k * d + queries * (2 * d + 2)));
+        check_count(fmt::format("additions to dQ: for each block of keys one an element of all {}", those),
+                    work.global_of(Access::atomic).requested_bytes / 4, 0, queries * d);
+        check_count("exponentials: one a score of what is visited", work.exponentials, 0, queries * tile);
+        const emulator::SharedWork shared = work.all_shared();
+        check_count("conflicts in each 100 wavefronts of shared memory",
+                    100 * shared.conflicts / std::max<std::uint64_t>(shared.wavefronts, 1), 0, 5);
+        const std::uint64_t steps = (queries + tile - 1) / tile + N_k / tile;
+        WARN_MESSAGE(work.barriers <= 3 * steps, fmt::format("barriers: found {}, needed {} at most", work.barriers, 3 * steps));
+    }
+#endif
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
+    AttentionShape shape = shape_of(2, drawn_length(tile, 65, 150, 0), drawn_length(tile, 129, 260, 1), 64);
+    shape.causal = test_seed() % 2 == 0;
+    shape.kv_heads = 1;
+    const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+    const RowsToCheck rows = rows_to_check(shape, 1, 1000);
+    const Gradients reference = reference_gradients(in, rows), standard = standard_gradients(in, rows);
+    const Outputs first = run(stage_under_test(), in);
+    for (std::uint64_t order = 1; order <= 6; ++order) {
+        emulator::reseed(100 * test_seed() + order);
+        Outputs found = run(stage_under_test(), in);
+        const Comparison compared = compare(found, shape, reference, standard);
+        CHECK_MESSAGE(compared.passed, compared.describe(shape));
+        found.dQ = first.dQ;  // whose last bits depend on it
+        check_same_bits(found, first, "in another order of the blocks");
+    }
+    emulator::reseed(test_seed());
+}
+
+TEST_CASE("O is read once, for D, and dQ is everybody's: it is only added to") {
+    constexpr std::uint64_t N_q = 130, N_k = 200, d = 64;
+    const auto counted = count_stage(stage_under_test(), backward_inputs(shape_of(1, N_q, N_k, d), Values::normal, test_seed()));
+    check_count("bytes of O that are read, by all kernels", counted.tensors.at("O").read.requested_bytes, N_q * d * 4, N_q * d * 4);
+    check_count("bytes of dQ that are read", counted.tensors.at("dQ").read.requested_bytes, 0, 0);
+    check_count("bytes of dQ that are stored by a kernel", counted.tensors.at("dQ").written.requested_bytes, 0, 0);
+    const std::uint64_t adds = counted.work.total().global_of(Access::atomic).requested_bytes / 4, blocks = (N_k + tile - 1) / tile;
+    check_count("additions: one for each element of dQ and block of keys", adds, N_q * d * blocks, N_q * d * blocks);
+}
+#endif
+
+TEST_CASE("needs a float a query beyond inputs and outputs") {
+    AttentionShape shape = shape_of(6, 999, 1, 64);
+    shape.batch = 2;
+    CHECK(stage_under_test().scratch_bytes(shape) == 4 * 2 * 6 * 999);
+}
+
+}  // namespace
+}  // namespace flashladder::attention_backward
