@@ -57,6 +57,15 @@ TEST_CASE("EXERCISE capstone-2.1: ALiBi, by the slope of each head") {
                   Values::normal);
 }
 
+TEST_CASE("EXERCISE capstone-2.1: what a query does not see counts for nothing, however large its score") {
+    std::mt19937_64 random(test_seed());
+    for (const int head_dim : {64, 128, 64, 128}) {
+        const Shape s = with_scores(1, 100, 100, false, 0, head_dim);
+        const std::string wrong = fault_with_hidden_scores(s, int(random() % 100), random());
+        CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+}
+
 TEST_CASE("EXERCISE capstone-2.1: both, the cap first; O, and LSE, of heads that share keys") {
     std::mt19937_64 random(test_seed());
     check_weights({with_scores(4, 40, 40, true, 5), with_scores(4, 90, 130, true, 1)}, Values::peaky);

@@ -242,6 +242,39 @@ std::string fault(const Shape& shape, Values values, std::uint64_t seed) {
     }
 }
 
+std::string fault_with_hidden_scores(const Shape& s, int query, std::uint64_t seed) {
+    const Seen seen = seen_by(s, query);
+    const std::size_t d = static_cast<std::size_t>(s.head_dim);
+    Data data = make_inputs(s, Values::normal, seed, true);
+    std::vector<float>&Q = data.tensors.at("Q"), &K = data.tensors.at("K");
+    const std::vector<float>& V = data.tensors.at("V");
+    // The score of a key is the first number of its row.
+    std::ranges::fill(Q, 0.0f);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(s.n_q); ++i)
+        Q[i * d] = round_to(s.dtype, static_cast<float>(1 / data.arguments.at("scale")));
+    for (int j = 0; j < s.n_k; ++j) K[static_cast<std::size_t>(j) * d] = seen(j) ? 0 : 200;
+    Data found;
+    try {
+        found = run(stage_under_test(), data);
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+    const double keys = seen.last + 1 - seen.first, allowed = s.dtype == DType::f32 ? 1e-5 : 1e-2;
+    const auto wrong = [&](const char* name, double is, double expected) {
+        if (std::abs(is - expected) <= allowed) return std::string();
+        return fmt::format("{} of query {} is {:.6g}, expected {:.6g}: it sees keys {} to {}, whose scores are 0; those of all "
+                           "other keys are 200, but nothing may depend on them ({})",
+                           name, query, is, expected, seen.first, seen.last, to_string(s));
+    };
+    for (std::size_t x = 0; x < d; ++x) {
+        double sum = 0;
+        for (int j = seen.first; j <= seen.last; ++j) sum += V[static_cast<std::size_t>(j) * d + x];
+        const std::string of_O = wrong("O", found.tensors.at("O")[static_cast<std::size_t>(query) * d + x], sum / keys);
+        if (!of_O.empty()) return of_O;
+    }
+    return wrong("LSE", found.tensors.at("lse")[static_cast<std::size_t>(query)], std::log(keys));
+}
+
 #ifndef FLASHLADDER_GPU
 StageCounts counts_of(const Shape& shape, bool wants_lse) {
     try {
