@@ -41,7 +41,8 @@ TEST_CASE("counted: bytes, exponentials and divisions are those of the lesson's 
     int compared = 0;
     for (const AttentionShape& shape : shapes()) {
         if (!why_unsupported(stage, shape).empty()) continue;
-        const std::size_t kilobytes = shape.n_q % 2 ? 227 : 60;  // how large blocks are that depend on it
+        // How large blocks are depends on it in rung 16 alone; the others need what they need.
+        const std::size_t kilobytes = stage.name().starts_with("16") && shape.n_q % 2 == 0 ? 60 : 227;
         const WithSharedBytes shared_bytes(kilobytes * 1024);
         const auto form = closed_form(stage.name(), shape, kilobytes * 1024);
         REQUIRE(form);

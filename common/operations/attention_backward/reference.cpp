@@ -105,14 +105,17 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
 
     struct Pair {
         Real P, dS;
-        double size;  // of what dS is the difference of
+        double size_of_P, size_of_dS;  // of what they are made of: rounding is measured by it
     };
     /// Of a query and a key that it sees, by their rows.
     const auto of_pair = [&](Row i, Row j) {
         const Real S = scale * dot<Real>(Q + i * d, K + j * d, d);
         const Real P = round(std::exp(S - statistics.lse[i])), dP = round(dot<Real>(dO + i * d, V + j * d, d));
-        return Pair{P, round(P * (dP - statistics.D[i])),
-                    double(P) * std::hypot(norm_of_products(dO + i * d, V + j * d, d), statistics.size_of_D[i])};
+        // What is lost in S, a sum in float, is lost of P as a part of it. Beside a rounding to another dtype that is little.
+        const double of_S = s.dtype == DType::f32 ? double(scale) * norm_of_products(Q + i * d, K + j * d, d) : 0;
+        const double of_dP = norm_of_products(dO + i * d, V + j * d, d), difference = double(dP) - double(statistics.D[i]);
+        return Pair{P, round(P * (dP - statistics.D[i])), double(P) * std::hypot(1, of_S),
+                    double(P) * std::hypot(of_dP, statistics.size_of_D[i], difference * of_S)};
     };
     const auto add = [d](std::vector<Real>& sum, Real weight, const float* row) {
         for (std::size_t x = 0; x < d; ++x) sum[x] += weight * Real(row[x]);
@@ -136,7 +139,7 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
             for (Row j = first; j < first + heads.keys_of(i); ++j) {
                 const Pair pair = of_pair(i, j);
                 add(dQ, pair.dS, K + j * d);
-                squares += pair.size * pair.size * dot<double>(K + j * d, K + j * d, d);
+                squares += pair.size_of_dS * pair.size_of_dS * dot<double>(K + j * d, K + j * d, d);
             }
             finish(out.dQ, r, scale, dQ, squares);
         }
@@ -151,8 +154,8 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
                 const Pair pair = of_pair(i, j);
                 add(dK, pair.dS, Q + i * d);
                 add(dV, pair.P, dO + i * d);
-                dK_squares += pair.size * pair.size * dot<double>(Q + i * d, Q + i * d, d);
-                dV_squares += double(pair.P) * double(pair.P) * dot<double>(dO + i * d, dO + i * d, d);
+                dK_squares += pair.size_of_dS * pair.size_of_dS * dot<double>(Q + i * d, Q + i * d, d);
+                dV_squares += pair.size_of_P * pair.size_of_P * dot<double>(dO + i * d, dO + i * d, d);
             }
             finish(out.dK, r, scale, dK, dK_squares);
             finish(out.dV, r, Real(1), dV, dV_squares);
