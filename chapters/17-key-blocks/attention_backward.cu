@@ -37,11 +37,8 @@ __global__ void row_sums(const float* O, const float* dO, float* D, std::size_t 
     if (i >= queries) return;
     // EXERCISE 17.1 D of query i, a row of d floats in O and in dO, by the warp that has it. Neighbouring lanes read
     // neighbours, every float is read once, and one lane writes. The starter finds 0.
-    // STARTER if (threadIdx.x % warp == 0) D[i] = 0;
-    float sum = 0;
-    for (int x = threadIdx.x % warp; x < d; x += warp) sum += dO[i * d + x] * O[i * d + x];
-    sum = warp_sum(sum);
-    if (threadIdx.x % warp == 0) D[i] = sum;
+    // TODO: your code, instead of this.
+    if (threadIdx.x % warp == 0) D[i] = 0;
     // END 17.1
 }
 
@@ -150,41 +147,36 @@ __global__ void __launch_bounds__(threads) key_blocks(const float* Q, const floa
     float4 dK_reg[own][vectors] = {}, dV_reg[own][vectors] = {};
     const int diagonal = N_k - N_q;  // with a causal mask query i sees the keys up to i + diagonal
 
-    // EXERCISE 17.3 mine
+    // EXERCISE 17.3 Build: the block's loop, up to where dQ grows. All heads of the group, and in each all blocks of B_r
+    // queries from row i on, but those that see none of these keys: Q_i and dO_i, by `load`, lse_i, D_i; P and dS, which are
+    // 0 where no query sees a key; dV_reg and dK_reg (without scale) grow; dQ_reg. All products by the functions above. What
+    // stands behind it adds rows i to i + B_r - 1 of dQ_reg to dQ of `head`. The starter is right, and takes one query at a
+    // time.
+    // TODO: your code, instead of this.
+    __syncthreads();  // K_j and V_j are there
     for (std::size_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-        for (int i = 0; i < N_q; i += B_r) {
-            if (causal && i + B_r - 1 + diagonal < j) continue;
-            load<d>(Q_i, Q + head * N_q * d, i, N_q);
-            load<d>(dO_i, dO + head * N_q * d, i, N_q);
-            if (threadIdx.x < B_r) {
-                const bool exists = i + threadIdx.x < N_q;
-                lse_i[threadIdx.x] = exists ? lse[head * N_q + i + threadIdx.x] : 0;
-                D_i[threadIdx.x] = exists ? D[head * N_q + i + threadIdx.x] : 0;
+        for (int i = 0; i < N_q; ++i) {
+            const float *q = Q + (head * N_q + i) * d, *g = dO + (head * N_q + i) * d;
+            const int c = threadIdx.x;
+            if (c < B_c) {  // a thread a key
+                float s = 0, dp = 0;
+                for (int x = 0; x < d; ++x) s += q[x] * K_j[c * (d + pad) + x];
+                for (int x = 0; x < d; ++x) dp += g[x] * V_j[c * (d + pad) + x];
+                const bool hidden = j + c >= N_k || (causal && j + c > i + diagonal);
+                P[c] = hidden ? 0 : expf(scale * s - lse[head * N_q + i]);
+                dS[c] = hidden ? 0 : P[c] * (dp - D[head * N_q + i]);
             }
-            __syncthreads();  // the tiles are there
-            float p[own][own], dP[own][own];
-            multiply_transposed<d>(dP, dO_i, V_j);
-            multiply_transposed<d>(p, Q_i, K_j);
-#pragma unroll
-            for (int r = 0; r < own; ++r)
-#pragma unroll
-                for (int c = 0; c < own; ++c) {
-                    const int query = i + own * ty + r, key = j + tx + c * threads_x;
-                    const bool seen = query < N_q && key < N_k && (!causal || key <= query + diagonal);
-                    p[r][c] = seen ? expf(scale * p[r][c] - lse_i[own * ty + r]) : 0;
-                    P[(own * ty + r) * wide + tx + c * threads_x] = p[r][c];
+            __syncthreads();  // P and dS of this query are there
+            float4 dQ_reg[own][vectors] = {};  // row i; behind it zeros
+            for (int x = 0; x < vectors; ++x) {
+                const int column = 64 * x + 4 * tx;
+                for (int r = 0; r < own; ++r) {
+                    multiply_add(dV_reg[r][x], P[own * ty + r], vector_at(&g[column]));
+                    multiply_add(dK_reg[r][x], dS[own * ty + r], vector_at(&q[column]));
                 }
-#pragma unroll
-            for (int r = 0; r < own; ++r)
-#pragma unroll
-                for (int c = 0; c < own; ++c)
-                    dS[(own * ty + r) * wide + tx + c * threads_x] =
-                        p[r][c] == 0 ? 0 : p[r][c] * (dP[r][c] - D_i[own * ty + r]);
-            __syncthreads();  // P and dS are there
-            multiply_add_transposed<d>(dV_reg, P, dO_i);
-            multiply_add_transposed<d>(dK_reg, dS, Q_i);
-            float4 dQ_reg[own][vectors];
-            multiply<d>(dQ_reg, dS, K_j);
+                for (int k = 0; k < B_c && ty == 0; ++k)
+                    multiply_add(dQ_reg[0][x], dS[k], vector_at(&K_j[k * (d + pad) + column]));
+            }
     // END 17.3
             float* dQ_head = dQ + head * N_q * d;
             for (int r = 0; r < own; ++r) {
@@ -193,14 +185,11 @@ __global__ void __launch_bounds__(threads) key_blocks(const float* Q, const floa
                     float* to = &dQ_head[std::size_t(i + own * ty + r) * d + 64 * x + 4 * tx];
                     // EXERCISE 17.2 These four floats of dQ grow by scale times what these keys have found. The starter
                     // forgets who else is adding to them.
-                    // STARTER to[0] += scale * dQ_reg[r][x].x;
-                    // STARTER to[1] += scale * dQ_reg[r][x].y;
-                    // STARTER to[2] += scale * dQ_reg[r][x].z;
-                    // STARTER to[3] += scale * dQ_reg[r][x].w;
-                    atomicAdd(to, scale * dQ_reg[r][x].x);
-                    atomicAdd(to + 1, scale * dQ_reg[r][x].y);
-                    atomicAdd(to + 2, scale * dQ_reg[r][x].z);
-                    atomicAdd(to + 3, scale * dQ_reg[r][x].w);
+                    // TODO: your code, instead of this.
+                    to[0] += scale * dQ_reg[r][x].x;
+                    to[1] += scale * dQ_reg[r][x].y;
+                    to[2] += scale * dQ_reg[r][x].z;
+                    to[3] += scale * dQ_reg[r][x].w;
                     // END 17.2
                 }
             }
