@@ -335,15 +335,6 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     return shape;
 }
 
-int drawn_length(int tile, int least, int most, std::uint64_t turn) {
-    std::mt19937_64 random(test_seed() + turn * 0x9E3779B97F4A7C15u);
-    const auto from_to = [&](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
-    const int kind = static_cast<int>((test_seed() + turn) % 4), more = kind - 1;
-    const int fewest_tiles = (least - more + tile - 1) / tile, most_tiles = (most - more) / tile;
-    if (kind == 3 || fewest_tiles > most_tiles) return from_to(least, most);
-    return from_to(fewest_tiles, most_tiles) * tile + more;
-}
-
 std::string fault(const Inputs& inputs, Judge judge) {
     try {
         const Comparison result = check(stage_under_test(), inputs, judge);
@@ -374,13 +365,6 @@ void check_same_bits(const Outputs& found, const Outputs& expected, const std::s
     check_one("dQ", found.dQ, expected.dQ);
     check_one("dK", found.dK, expected.dK);
     check_one("dV", found.dV, expected.dV);
-}
-
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
-    const std::string expected = least == most ? fmt::to_string(least)
-                                 : least == 0  ? fmt::format("at most {}", most)
-                                               : fmt::format("{} to {}", least, most);
-    CHECK_MESSAGE((least <= found && found <= most), fmt::format("{}: found {}, expected {}", what, found, expected));
 }
 
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int queries) {

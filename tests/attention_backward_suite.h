@@ -7,6 +7,7 @@
 
 #include "operations/attention_backward/run.h"
 #include "operations/attention_backward/stage.h"
+#include "suite.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -20,19 +21,8 @@ using attention::Values;
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
 
-/// One of these in a rung's file: in its tests, a barrier is one line for all threads, and none of them has returned.
-struct StrictBarriers {
-#ifndef FLASHLADDER_GPU
-    StrictBarriers() { emulator::settings().strict_barriers = true; }
-#endif
-};
-
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
-
-/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them. `turn` tells the
-/// lengths of a run apart: any number; where it is the same, four seeds in a row have all four kinds.
-int drawn_length(int tile, int least, int most, std::uint64_t turn);
 
 /// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is.
 std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules);
@@ -42,9 +32,6 @@ std::string fault_of(const std::string& gradient, const Inputs& inputs,
 
 /// These outputs are the same to the bit. Else fails with "dQ has other bits than ...".
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than);
-
-/// Fails with "what: found 3, expected 4" (or "expected 3 to 4", "at most 4").
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
 
 /// Causal, the stage under test: with NaN in K and V from key `seen` on, though not in O and LSE, the first `queries` rows of
 /// dQ and the first `seen` rows of dK and dV are the same to the bit.

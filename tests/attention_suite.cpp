@@ -486,24 +486,9 @@ void check_same_bits(const Outputs& found, const Outputs& expected, const std::s
     check_one("LSE", found.lse, expected.lse);
 }
 
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected) {
-    check_count(what, found, expected, expected);
-}
-
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
-    const std::string expected = least == most ? fmt::to_string(least)
-                                 : least == 0  ? fmt::format("at most {}", most)
-                                               : fmt::format("{} to {}", least, most);
-    CHECK_MESSAGE((least <= found && found <= most), fmt::format("{}: found {}, expected {}", what, found, expected));
-}
-
 void check_barriers(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
     check_count(what, std::min(found, most), least, most);
     WARN_MESSAGE((found <= most), fmt::format("{}: found {}, needed {}", what, found, most));
-}
-
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where) {
-    check_count(fmt::format("{} ({})", what, where), found, expected);
 }
 
 std::vector<int> more_keys_near(int tile, std::uint64_t seed) {
@@ -594,15 +579,6 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
     } catch (const CudaError& error) {
         FAIL_CHECK(error.what());
     }
-}
-
-int drawn_length(int tile, int least, int most, std::uint64_t turn) {
-    std::mt19937_64 random(test_seed() + turn * 0x9E3779B97F4A7C15u);
-    const auto from_to = [&](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
-    const int kind = static_cast<int>((test_seed() + turn) % 4), more = kind - 1;
-    const int fewest_tiles = (least - more + tile - 1) / tile, most_tiles = (most - more) / tile;
-    if (kind == 3 || fewest_tiles > most_tiles) return from_to(least, most);
-    return from_to(fewest_tiles, most_tiles) * tile + more;
 }
 
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {

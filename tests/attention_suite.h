@@ -12,6 +12,7 @@
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
 #include "operations/attention/stage.h"
+#include "suite.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -27,25 +28,12 @@ const Stage& stage_under_test();
 /// Its variant of this name.
 const Stage& variant(std::string_view name);
 
-/// One of these in a rung's file: in its tests, a barrier is one line for all threads, and none of them has returned.
-/// So where barriers are taught; later rungs may do what a GPU lets them.
-struct StrictBarriers {
-#ifndef FLASHLADDER_GPU
-    StrictBarriers() { emulator::settings().strict_barriers = true; }
-#endif
-};
-
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 
 /// The same with so many heads that there are 32 rows: the worst of one or two rows, ours or the yardstick's, is mere
 /// luck.
 AttentionShape with_enough_rows(AttentionShape shape);
-
-/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them, as where there
-/// is no such length. `turn` tells the lengths of a run apart: any number; where it is the same, four seeds in a row have
-/// all four kinds.
-int drawn_length(int tile, int least, int most, std::uint64_t turn);
 
 /// Q, K and V of such a shape.
 Inputs inputs(int heads, int n_q, int n_k, int d, bool causal, std::uint64_t seed, Values values = Values::normal);
@@ -108,11 +96,6 @@ std::string lse_fault(const Stage& stage, const Inputs& inputs);
 
 /// O and LSE are the same. Else: "O has other bits than in the run before: element 7 is 1, expected 2 (where)".
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than, const std::string& where);
-
-/// Fails with "what: found 3, expected 4".
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
-void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
 
 /// The same of barriers, but that more of them are a remark: they take time, and are not wrong.
 void check_barriers(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);

@@ -8,6 +8,7 @@
 
 #include "operations/modified_attention/operation.h"
 #include "operations/modified_attention/stage.h"
+#include "suite.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -19,13 +20,6 @@ namespace flashladder::modified_attention {
 
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
-
-/// One of these in a file of tests: there a barrier is one line for all threads, and none of them has returned.
-struct StrictBarriers {
-#ifndef FLASHLADDER_GPU
-    StrictBarriers() { emulator::settings().strict_barriers = true; }
-#endif
-};
 
 /// One batch of so many heads, of the first dtype of the stage under test, with a window that hides nothing and scores
 /// that nothing is done to.

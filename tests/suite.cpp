@@ -1,0 +1,36 @@
+#include "suite.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <random>
+
+#include "test_seed.h"
+
+namespace flashladder {
+
+int drawn_length(int tile, int least, int most, std::uint64_t turn) {
+    std::mt19937_64 random(test_seed() + turn * 0x9E3779B97F4A7C15u);
+    const auto from_to = [&](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
+    const int kind = static_cast<int>((test_seed() + turn) % 4), more = kind - 1;
+    const int fewest_tiles = (least - more + tile - 1) / tile, most_tiles = (most - more) / tile;
+    if (kind == 3 || fewest_tiles > most_tiles) return from_to(least, most);
+    return from_to(fewest_tiles, most_tiles) * tile + more;
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected) {
+    check_count(what, found, expected, expected);
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
+    const std::string expected = least == most ? fmt::to_string(least)
+                                 : least == 0  ? fmt::format("at most {}", most)
+                                               : fmt::format("{} to {}", least, most);
+    CHECK_MESSAGE((least <= found && found <= most), fmt::format("{}: found {}, expected {}", what, found, expected));
+}
+
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where) {
+    check_count(fmt::format("{} ({})", what, where), found, expected);
+}
+
+}  // namespace flashladder

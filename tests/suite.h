@@ -1,0 +1,31 @@
+// What the suites of all operations share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
+
+namespace flashladder {
+
+/// One of these in a rung's file: in its tests, a barrier is one line for all threads, and none of them has returned.
+/// So where barriers are taught; later rungs may do what a GPU lets them.
+struct StrictBarriers {
+#ifndef FLASHLADDER_GPU
+    StrictBarriers() { emulator::settings().strict_barriers = true; }
+#endif
+};
+
+/// A length from `least` to `most`, by the seed: a multiple of `tile`, one less, one more, or any of them, as where there
+/// is no such length. `turn` tells the lengths of a run apart: any number; where it is the same, four seeds in a row have
+/// all four kinds.
+int drawn_length(int tile, int least, int most, std::uint64_t turn);
+
+/// Fails with "what: found 3, expected 4", or "expected 3 to 4", "expected at most 4".
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
+void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
+
+}  // namespace flashladder
