@@ -195,6 +195,15 @@ TEST_CASE("solved: a chapter is green") {
     }
 }
 
+TEST_CASE("every answer can be put into its chapter") {  // the next test draws some
+    REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
+    for (const auto& [rung, answer] : all_answers()) {
+        CAPTURE(rung);
+        CAPTURE(answer.at("name").get<std::string>());
+        CHECK_NOTHROW(learners_file(read_file(in_project(chapter_of(rung).solution())), answer, false));
+    }
+}
+
 TEST_CASE("what people write is told what is wrong with it") {
     REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     const std::string asked = environment("LADDER_ANSWERS", "60");

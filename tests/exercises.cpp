@@ -5,7 +5,9 @@
 
 #include "chapters.h"
 #include "files.h"
+#include "harness/project_root.h"
 #include "moved.h"
+#include "mutants.h"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -114,6 +116,19 @@ TEST_CASE("a mutant replaces what occurs once, and nothing else") {
     CHECK_THROWS_WITH(replace_once("a b b", "b", "x"), "found more than once: b");
     CHECK_THROWS_WITH(replace_once("a", "b", "x"), "not found: b");
     CHECK_THROWS(replace_once("a", "", "x"));
+}
+
+TEST_CASE("every mutant can be made") {  // ctest builds a part of them, drawn when it is configured
+    for (const Chapter& chapter : chapters()) {
+        const std::string file = project_root() + "/tests/mutants/" + chapter.name + ".json";
+        if (!std::filesystem::exists(file)) continue;
+        const std::string solution = read_file(project_root() + "/" + chapter.solution()), mutants = read_file(file);
+        for (const std::string& name : mutant_names(mutants)) {
+            CAPTURE(chapter.name);
+            CAPTURE(name);
+            CHECK_NOTHROW(make_mutant(solution, mutants, name));
+        }
+    }
 }
 
 TEST_CASE("hints are the items of their section") {

@@ -3,34 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "exercises.h"
 #include "files.h"
-#include "harness/project_root.h"
-
-namespace flashladder {
-namespace {
-
-/// Mutants are an array of {name, replace, with, caught_by, variants, of}: text that occurs once in the solution, the
-/// test that fails, and whether it needs the rung's variants. Where the text is that of a header of common/, `of` names
-/// it, and the mutant has the header instead of its #include.
-std::string make_mutant(std::string_view solution, const std::string& mutants, const std::string& name) {
-    for (const auto& mutant : nlohmann::json::parse(read_file(mutants))) {
-        if (mutant.at("name") != name) continue;
-        const auto broken = [&](std::string_view text) {
-            return replace_once(text, mutant.at("replace").get<std::string>(), mutant.at("with").get<std::string>());
-        };
-        if (!mutant.contains("of")) return broken(solution);
-        const std::string header = mutant.at("of"), text = read_file(project_root() + "/common/" + header);
-        return replace_once(solution, fmt::format("#include \"{}\"\n", header),
-                            replace_once(broken(text), "#pragma once\n", ""));
-    }
-    throw std::runtime_error(fmt::format("{} has no mutant {}", mutants, name));
-}
-
-}  // namespace
-}  // namespace flashladder
+#include "mutants.h"
 
 int main(int argc, char** argv) {
     using namespace flashladder;
@@ -45,7 +21,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     try {
         const std::string text = read_file(solution);
-        write_file(output, open.empty() ? make_mutant(text, mutants, mutant) : make_starter(text, open));
+        write_file(output, open.empty() ? make_mutant(text, read_file(mutants), mutant) : make_starter(text, open));
     } catch (const std::exception& error) {
         fmt::print(stderr, "variant: {}: {}\n", solution, error.what());
         return 1;
