@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
@@ -72,6 +73,8 @@ Place place_of(const Event& event) {
 
 bool is_thread(std::uint32_t slot) { return slot < current->block->cluster->threads(); }
 
+bool is_load_or_store(const Event& event) { return event.site >= first_pc && !event.strong && is_thread(event.slot); }
+
 bool is(const Site* site, std::string_view part) {
     return site && site->instruction && std::string_view(site->instruction).find(part) != std::string_view::npos;
 }
@@ -130,7 +133,20 @@ std::string what_is_missing(const Event& first, const Event& second) {
     return fmt::format("{}, if both are to be at this place", barrier);
 }
 
-const char* is_index_right(const Event& first, const Event& second) {
+/// True of threads that read and write a word by the same line, which says "+=" or the like: what an atomic would do at once.
+bool adds_in_two_steps(const Event& first, const Event& second) {
+    if (!is_load_or_store(first) || !is_load_or_store(second)) return false;
+    const std::string line = to_string(place_of(second));
+    if (to_string(place_of(first)) != line) return false;
+    const std::size_t colon = line.rfind(':');
+    if (colon == line.npos) return false;
+    const std::string text = source_line(line.substr(0, colon), unsigned(std::strtoul(&line[colon + 1], nullptr, 10)));
+    return text.find("+=") != text.npos || text.find("-=") != text.npos;
+}
+
+/// What may be meant instead.
+const char* meant_instead(const Event& first, const Event& second) {
+    if (adds_in_two_steps(first, second)) return "; or, if both add to this number, an atomicAdd(), which is one step: += is two";
     const bool same_store = first.writes && second.writes && first.site == second.site && is_thread(first.slot);
     return same_store ? "; or both write the same element: is the index right?" : "";
 }
@@ -140,7 +156,7 @@ const char* is_index_right(const Event& first, const Event& second) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
                            describe(second), address, place(context, address), describe_earlier(first),
-                           what_is_missing(first, second) + is_index_right(first, second));
+                           what_is_missing(first, second) + meant_instead(first, second));
     });
 }
 
@@ -156,8 +172,6 @@ std::uint32_t word_at(std::uintptr_t address) {
 [[noreturn]] void report(const Suspect& suspect) {
     report(suspect.first, suspect.second, suspect.address, suspect.where, suspect.place, suspect.context);
 }
-
-bool is_load_or_store(const Event& event) { return event.site >= first_pc && !event.strong && is_thread(event.slot); }
 
 /// Two stores of threads: what they store decides. Not if the first one's thread also reads the word: that races with
 /// the second one whatever it stores.

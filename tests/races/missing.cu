@@ -92,12 +92,25 @@ __global__ void no_barrier_in_a_warp(const float*, float* y) {
 /// As if lanes t and t + 1 had an element each.
 __global__ void write_one_element(const float*, float*) { dynamic_shared<float>()[threadIdx.x / 2] = threadIdx.x; }
 
+/// All threads of all blocks.
+__global__ void add_without_atomic(const float*, float* y) { y[0] += threadIdx.x; }
+
+/// Halves add to halves: each number is one thread's to write.
+__global__ void add_without_barrier(const float*, float* y) {
+    auto* const sums = dynamic_shared<float>();
+    sums[threadIdx.x] = 1;
+    __syncthreads();
+    for (unsigned n = threads / 2; n > 0; n /= 2)
+        if (threadIdx.x < n) sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + n];
+    y[threadIdx.x] = sums[0];
+}
+
 using Kernel = void (*)(const float*, float*);
 
-std::string report_of(Kernel kernel, bool races, int order) {
+std::string report_of(Kernel kernel, bool races, int order, unsigned blocks = 1) {
     emulator::reseed(test_seed() + std::uint64_t(order));
     const DeviceArray<float> x(std::vector<float>(4 * threads, 0)), y(4 * threads);
-    const auto launch = [&] { launch_kernel(kernel, {1, threads, 16384}, x.data(), y.data()); };
+    const auto launch = [&] { launch_kernel(kernel, {blocks, threads, 16384}, x.data(), y.data()); };
     if (races) return emulator::find_race(launch);
     emulator::clear_report();
     try {
@@ -150,6 +163,17 @@ TEST_CASE("missing: of two stores by one line, it may be the index that is wrong
         CAPTURE(report);
         CHECK(report.find("; or both write the same element: is the index right?\n") != report.npos);
     }
+}
+
+TEST_CASE("missing: of threads that add by one line, an atomic") {
+    const char* atomic = "; or, if both add to this number, an atomicAdd(), which is one step: += is two\n";
+    for (int order = 0; order < orders; ++order)
+        for (unsigned blocks : {1u, 3u}) {
+            const std::string report = report_of(add_without_atomic, true, order, blocks);
+            CAPTURE(report);
+            CHECK(report.find(atomic) != report.npos);
+            CHECK(report_of(add_without_barrier, true, order).find(atomic) == report.npos);
+        }
 }
 
 }  // namespace
