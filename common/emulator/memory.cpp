@@ -128,8 +128,17 @@ void DeviceMemory::forget_marks() {
     for (auto& [begin, variable] : variables_) variable.marks = {};
 }
 
+const Allocation* DeviceMemory::nearest(std::uintptr_t address) const {
+    const Allocation* before = find(address);
+    if (!before || !covers(address) || address < before->begin + before->bytes) return before;
+    const std::size_t next = (before->begin - base_) / granule + granules(before->bytes) + 1;  // begins behind an empty one
+    const Allocation* after = next < owner_.size() ? owner_[next] : nullptr;
+    const bool nearer = after && after->live && after->begin - address < address - (before->begin + before->bytes);
+    return nearer ? after : before;
+}
+
 std::string DeviceMemory::describe(std::uintptr_t address) const {
-    const Allocation* allocation = find(address);
+    const Allocation* allocation = nearest(address);
     if (!allocation) return "no device allocation is near";
     const auto offset = static_cast<std::ptrdiff_t>(address - allocation->begin);
     if (!allocation->name.empty())

@@ -76,6 +76,9 @@ public:
 
 private:
     DeviceMemory();
+    /// The allocation that find() finds, or the next one, if it begins nearer to the address than that one ends: K[-1] lies
+    /// in the granules of what was allocated before K.
+    const Allocation* nearest(std::uintptr_t address) const;
     std::optional<std::size_t> first_fit(std::size_t from, std::size_t needed) const;
     void release(Allocation& allocation);
 

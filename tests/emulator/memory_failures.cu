@@ -127,6 +127,18 @@ TEST_CASE("failure: between two allocations") {
         check_place(x.data() + i, cudaErrorIllegalAddress, "out of bounds", "which has 400 bytes");
 }
 
+TEST_CASE("failure: before one that has a name, with another before it") {
+    float *q = nullptr, *k = nullptr;
+    REQUIRE(cudaMalloc(&q, 400) == cudaSuccess);
+    REQUIRE(cudaMalloc(&k, 400) == cudaSuccess);
+    emulator::name_allocation(q, "Q"), emulator::name_allocation(k, "K");
+    check_place(k - 128, cudaErrorIllegalAddress, "out of bounds", "byte -512 of K, which has 400 bytes");
+    check_place(q + 200, cudaErrorIllegalAddress, "out of bounds", "byte 800 of Q, which has 400 bytes");
+    cudaFree(k);
+    check_place(k - 128, cudaErrorIllegalAddress, "out of bounds", "of Q, which has 400 bytes");
+    cudaFree(q);
+}
+
 TEST_CASE("failure: far outside") {
     const DeviceArray<float> x(100);
     check_place(x.data() + (std::size_t(100) << 28), cudaErrorIllegalAddress, "out of bounds",
