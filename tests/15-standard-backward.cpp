@@ -85,7 +85,7 @@ TEST_CASE("EXERCISE 15.3: the gradient of the scores") {
         check_count("conflicts in each 100 wavefronts of shared memory",
                     100 * shared.conflicts / std::max<std::uint64_t>(shared.wavefronts, 1), 0, 5);
         const std::uint64_t needed = T_q * T_k * (2 * (d / step) + 1);  // two a step of the product, and one for D
-        WARN_MESSAGE(work.barriers <= needed, fmt::format("barriers: found {}, needed {}", work.barriers, needed));
+        WARN_MESSAGE((work.barriers <= needed), fmt::format("barriers: found {}, needed {}", work.barriers, needed));
         return;
     }
     FAIL_CHECK("no kernel score_gradients was launched");

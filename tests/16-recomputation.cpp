@@ -98,7 +98,7 @@ TEST_CASE("EXERCISE 16.3: the step of a block of keys") {
         check_count("bytes that are read: Q, O, dO, LSE and dQ once a block of keys, K and V once",
                     work.global_of(emulator::Access::read).requested_bytes, 0, 4 * (T_c * N * (4 * d + 1) + 2 * N * d));
         const std::uint64_t needed = 6 * T_c * T_c;
-        WARN_MESSAGE(work.barriers <= needed, fmt::format("barriers: found {}, needed {}", work.barriers, needed));
+        WARN_MESSAGE((work.barriers <= needed), fmt::format("barriers: found {}, needed {}", work.barriers, needed));
     }
 #endif
 }

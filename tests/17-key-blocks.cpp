@@ -147,7 +147,7 @@ TEST_CASE("EXERCISE 17.3: the loop of a block of keys") {
         check_count("conflicts in each 100 wavefronts of shared memory",
                     100 * shared.conflicts / std::max<std::uint64_t>(shared.wavefronts, 1), 0, 5);
         const std::uint64_t steps = (queries + tile - 1) / tile + N_k / tile;
-        WARN_MESSAGE(work.barriers <= 3 * steps, fmt::format("barriers: found {}, needed {} at most", work.barriers, 3 * steps));
+        WARN_MESSAGE((work.barriers <= 3 * steps), fmt::format("barriers: found {}, needed {} at most", work.barriers, 3 * steps));
     }
 #endif
 }

@@ -145,15 +145,15 @@ TEST_CASE("identities: keys share out dO among their values, and what they gain 
                     if (in.lse[i] > -std::numeric_limits<float>::infinity()) dO += in.dO[i * d + x];
                 // If each gradient is within the rule, no sum over keys is further off than this.
                 const double root = allowed * std::sqrt(double(n_k));
-                CHECK_MESSAGE(std::abs(dV - dO) <= root * norm(out.dV),
+                CHECK_MESSAGE((std::abs(dV - dO) <= root * norm(out.dV)),
                               fmt::format("dV over all keys is {:.6g} in column {}, expected {:.6g}, that is dO over all queries "
                                           "with a key: each row of P is to sum to 1 ({})", dV, x, dO, where));
-                CHECK_MESSAGE(std::abs(dK) <= root * norm(out.dK),
+                CHECK_MESSAGE((std::abs(dK) <= root * norm(out.dK)),
                               fmt::format("dK over all keys is {:.6g} in column {}, expected 0: each row of dS is to sum to 0 ({})",
                                           dK, x, where));
             }
         const double by_Q = product(in.forward.Q, out.dQ), by_K = product(in.forward.K, out.dK);
-        CHECK_MESSAGE(std::abs(by_Q - by_K) <= allowed * (norm(in.forward.Q) * norm(out.dQ) + norm(in.forward.K) * norm(out.dK)),
+        CHECK_MESSAGE((std::abs(by_Q - by_K) <= allowed * (norm(in.forward.Q) * norm(out.dQ) + norm(in.forward.K) * norm(out.dK))),
                       fmt::format("sum Q dQ is {:.6g}, and sum K dK {:.6g}: both are sum S dS ({})", by_Q, by_K, where));
     }
 }

@@ -5,7 +5,7 @@
 #       --command LINE                instead of ./ladder, ./ladder again and ./ladder test; may be repeated
 #       --results FILE                appends a line for each command, as CSV
 #       --work-tree                   tests the files as they are here instead of the commit HEAD
-#       --arch arm64                  emulates the other architecture where this machine has not got it
+#       --arch arm64                  emulates the other architecture where this machine has not got it, but its compiler
 #       --keep FOLDER                 the system goes there and stays (1.2 GB); otherwise it is removed
 #       --mirror URL                  instead of the one that apt uses here
 set -euo pipefail
@@ -35,7 +35,10 @@ name="Debian $(cat "$system/etc/debian_version") $suite $(chroot "$system" dpkg 
 commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || true)
 [[ $source_of == commit ]] || commit+=' and changes'
 copy_project "$source_of"
-if [[ $compiler ]]; then
+if [[ $architecture == arm64 && ! $compiler && $(uname -m) != aarch64 ]]; then
+    compiler=cross-g++
+    lend_compiler
+elif [[ $compiler ]]; then
     install inside "${compiler/clang++/clang}"      # the package clang-19 has clang++-19
     inside "command -v $compiler" >/dev/null || fail "$suite has no $compiler"  # apt took the name for a pattern
 fi

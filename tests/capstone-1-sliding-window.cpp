@@ -167,7 +167,7 @@ TEST_CASE("counted: a block of threads for every 128 queries of a head, or more,
     double blocks = 0;
     for (const auto& launch : counts.work.launches)
         blocks = std::max(blocks, double(launch.grid.x) * launch.grid.y * launch.grid.z);
-    CHECK_MESSAGE(blocks >= 4,
+    CHECK_MESSAGE((blocks >= 4),
                   fmt::format("blocks of threads: found {}, expected at least 4, one for every 128 queries ({})",
                               blocks, to_string(s)));
 }

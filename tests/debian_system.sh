@@ -3,6 +3,7 @@
 #                                      SUITE: what debootstrap and $mirror know: bookworm, trixie, forky, sid, ...
 #   copy_project [work-tree]           the commit HEAD, or the files as they are, to the folder inside() works in
 #   inside COMMAND                     runs a command line there
+#   lend_compiler                      this machine's g++ for arm64, as cross-g++: it need not be translated
 #   install inside|here PACKAGE...     Debian's packages, in the system or on this machine
 # $mirror is by default the one that apt uses here. A script that sources this leaves the EXIT trap to it.
 # shellcheck shell=bash
@@ -41,13 +42,33 @@ emulate_arm64() {  # qemu translates its programs, also inside
     local magic mask
     command -v qemu-aarch64-static >/dev/null || install here qemu-user-static
     if [[ ! -e $kinds/register ]]; then mount -t binfmt_misc binfmt_misc $kinds; mounted=yes; fi
-    if ! grep -qs '^flags:.*F' $kinds/qemu-aarch64; then
+    if ! grep -qs '^flags:.*F' $kinds/qemu-aarch64 $kinds/flashladder-arm64; then
         # An ELF file of 64 bits for machine 0xb7. F: the interpreter is opened now, for inside it would not be found.
         magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
         mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
         printf '%s' ":flashladder-arm64:M::$magic:$mask:$(command -v qemu-aarch64-static):F" >$kinds/register
         registered=yes
     fi
+}
+
+# Files alone, of the packages and of the libraries that their programs load. That system's own binutils may come later,
+# and take the names below /usr/bin.
+lend_compiler() {
+    local target=aarch64-linux-gnu packages programs file
+    command -v $target-g++ >/dev/null || install here g++-$target
+    packages=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "*-$target" "*-$target-base" '*-arm64-cross*' |
+        sed -n 's/^installed //p')
+    # shellcheck disable=SC2086  # several names
+    dpkg -L $packages | while read -r file; do [[ -d $file && ! -L $file ]] || echo "$file"; done |
+        tar -C / -c --no-recursion -T - 2>/dev/null | tar -C "$system" -x --keep-directory-symlink
+    programs="$(find /usr/lib/gcc-cross/$target -type f -perm /111) /usr/lib/gcc-cross/$target/*/liblto_plugin.so
+              $(echo /usr/$target/bin/*) /usr/bin/$target-g++"
+    for file in /usr/$target/bin/*; do cp --remove-destination -L "$file" "$system$file"; done
+    cp -L /usr/bin/$target-g++ "$system/usr/bin/cross-g++"
+    # shellcheck disable=SC2086
+    { ldd $programs 2>/dev/null || true; } | grep -o '/[^ :]*' | sort -u | while read -r file; do
+        [[ -e $system$file ]] || { mkdir -p "$system${file%/*}" && cp -L "$file" "$system$file"; }
+    done
 }
 
 # shellcheck disable=SC2016  # apt-get fills in $(REPO_URI)
