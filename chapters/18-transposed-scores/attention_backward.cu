@@ -1,10 +1,10 @@
 // Rung 18: transposed scores. S^T = K Q^T and dP^T = V dO^T, by tensor cores: keys are rows.
 //
-// Idea      the accumulators of P^T and dS^T, rounded, are as they lie the operands A of dV += P^T dO and dK += dS^T Q. P never
-//           leaves its registers; dS meets shared memory once, for dQ alone, which is read there as its transpose
-// Saves     rung 17's way of P and dS through shared memory, and float products: tensor cores do five of 16 bits.
-//           Costs: P and dS are rounded; LSE and D change along the rows now; sums of dQ in float beside dQ, and a last kernel
-// Source    FlashAttention-3 (Dao-AILab, hopper/mainloop_bwd): SdP_swapAB. Sums of dQ in the order of registers: there too
+// Idea      the accumulators of P^T and dS^T, rounded, are as they lie the operands A of dV += P^T dO and dK += dS^T Q.
+//           P never leaves its registers; dS meets shared memory once, for dQ alone, which reads it as its transpose
+// Saves     rung 17's way of P and dS through shared memory, and its float products: tensor cores multiply 16 bits.
+//           Costs: P and dS are rounded; LSE and D change along a row; sums of dQ in float, and a kernel more behind
+// Source    FlashAttention-3's backward pass, in Dao-AILab/flash-attention: SdP_swapAB; sums in the order of registers
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_80 and newer
 #include "operations/attention/launch_forward.h"
 #include "operations/attention_backward/stage.h"
@@ -32,20 +32,23 @@ template <int d>
 using Scores = tile::Accumulator<rows, B_r<d>>;  // the same of a warp
 
 template <class Element, int d>
-constexpr int shared_bytes =
-    2 * (2 * Tile<Element, B_c, d>::elements + 2 * Tile<Element, B_r<d>, d>::elements + ScoreTile<Element, d>::elements) + 4 * 2 * B_r<d>;
+constexpr std::size_t shared_bytes =
+    sizeof(Element) * (2 * Tile<Element, B_c, d>::elements + 2 * Tile<Element, B_r<d>, d>::elements +
+                       ScoreTile<Element, d>::elements) + sizeof(float) * 2 * B_r<d>;
 
 // ---- before: D = rowsum(dO O)
 
 /// A number for each query of all heads, by d / 8 lanes, 16 bytes each.
 template <class Element, int d>
-__global__ void __launch_bounds__(threads) row_sums(const Element* O, const Element* dO, float* D, std::size_t queries) {
+__global__ void __launch_bounds__(threads)
+row_sums(const Element* O, const Element* dO, float* D, std::size_t queries) {
     constexpr int lanes = d / chunk;
     const std::size_t i = blockIdx.x * std::size_t(threads / lanes) + threadIdx.x / lanes;
     float sum = 0;
     if (i < queries) {
         const std::size_t at = i * d + threadIdx.x % lanes * chunk;
-        const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at), dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
+        const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at);
+        const uint4 dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
         const auto *o = reinterpret_cast<const Element*>(&O_chunk), *g = reinterpret_cast<const Element*>(&dO_chunk);
 #pragma unroll
         for (int e = 0; e < chunk; ++e) sum += float(o[e]) * float(g[e]);
@@ -69,26 +72,31 @@ __device__ __forceinline__ void hide_rows(tile::Accumulator<rows, queries>& S_t,
 /// Sets to -infinity what a causal mask hides: query `column` sees the rows up to column + `diagonal`.
 template <int queries>
 __device__ __forceinline__ void hide_later_keys(tile::Accumulator<rows, queries>& S_t, int diagonal) {
-#pragma unroll
+    // EXERCISE 18.1 Set to -infinity what a causal mask hides in S^T. Its rows are keys, its columns queries: query
+    // `column` sees the rows up to column + `diagonal`. The starter hides as in S.
+    // TODO: your code, instead of this.
     for (int c = 0; c < queries / 8; ++c)
-#pragma unroll
         for (int e = 0; e < 4; ++e)
-            if (tile::row_of(0, e / 2) > tile::column_of(c, e) + diagonal) S_t.fragment[0][c][e] = -INFINITY;
+            if (tile::column_of(c, e) > tile::row_of(0, e / 2) + diagonal) S_t.fragment[0][c][e] = -INFINITY;
+    // END 18.1
 }
 
 /// A = the columns of `tile` from `first_column` on, as rows: its transpose.
 template <class Element, class Tile>
-__device__ __forceinline__ void load_transposed(tile::Operand<Element, rows, B_c>& A, const Tile& tile, int first_column) {
-    const int lane = threadIdx.x % 32;  // matrices 0, 1: columns 0 to 7, 8 to 15; matrices 2, 3: 8 rows further
-#pragma unroll
+__device__ __forceinline__ void load_transposed(tile::Operand<Element, rows, B_c>& A, const Tile& tile,
+                                                int first_column) {
+    // EXERCISE 18.2 Operand A of dQ = dS K, of the 16 queries from `first_column` on, by ldmatrix: a row of A is a
+    // column of the tile. The starter takes rows of the tile for rows of A.
+    // TODO: your code, instead of this.
+    const int lane = threadIdx.x % 32;  // matrices 0, 1: rows 0 to 7, 8 to 15; matrices 2, 3: 8 columns further
     for (int k = 0; k < B_c / 16; ++k)
-        ptx::ldmatrix_trans(A.fragment[0][k],
-                            tile.at(lane / 16 * 8 + lane % 8, first_column + lane / 8 % 2 * 8) + 16 * k * Tile::stride);
+        ptx::ldmatrix(A.fragment[0][k], tile.at(16 * k + lane % 16, first_column + lane / 16 * 8));
+    // END 18.2
 }
 
 // ---- the gradients
 
-/// The part of dQ that a warp owns, 16 queries of a step and 64 columns: its first query, its first column.
+/// The part of dQ that a warp owns, 16 queries of a step and 64 columns: its first query, and its first column.
 template <int d> __device__ int first_query_of_warp() { return threadIdx.x / 32 * rows % B_r<d>; }
 template <int d> __device__ int first_column_of_warp() { return threadIdx.x / 32 * rows / B_r<d> * panel; }
 
@@ -132,40 +140,50 @@ transposed_scores(const Element* Q, const Element* K, const Element* V, const El
             }
             __syncthreads();  // the tiles are there, and dS of the step before has been read
 
-            Scores<d> P_t;
-            tile::fill(P_t, 0);
-            tile::multiply_transposed(P_t, K_smem, first_row, Q_smem);
-#pragma unroll
+            // EXERCISE 18.3 Build: a step, from where its tiles are there to where dQ's sums grow. P^T and dS^T of this
+            // warp's 16 keys, from `first_row` on, in registers; dV_reg and dK_reg (without scale) grow; dS^T of all warps
+            // in dS_smem; dQ_reg, (16, panel), of the queries and columns that this warp owns, without scale. P goes
+            // nowhere else, and one barrier is enough. The starter is right, and sends P and dS through shared memory, as
+            // rung 17 does.
+            // TODO: your code, instead of this.
+            Scores<d> S_t, dP_t;
             for (int c = 0; c < B_r / 8; ++c)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    P_t.fragment[0][c][e] = fmaf(scale_log2, P_t.fragment[0][c][e], -lse_smem[tile::column_of(c, e)]);
-            if (causal && j + B_c - 1 > i + diagonal) hide_later_keys(P_t, i + diagonal - j - first_row);
-            if (!causal && j + B_c > N_k) hide_rows(P_t, N_k - j - first_row);
-#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const int key = first_row + tile::row_of(0, e / 2), query = tile::column_of(c, e);
+                    float s = 0, dp = 0;
+                    for (int x = 0; x < d; ++x) {
+                        s += float(*K_smem.at(key, x)) * float(*Q_smem.at(query, x));
+                        dp += float(*V_smem.at(key, x)) * float(*dO_smem.at(query, x));
+                    }
+                    S_t.fragment[0][c][e] = scale_log2 * s - lse_smem[query];
+                    dP_t.fragment[0][c][e] = dp - D_smem[query];
+                }
+            if (causal) hide_later_keys(S_t, i + diagonal - j - first_row);
+            else hide_rows(S_t, N_k - j - first_row);
             for (int c = 0; c < B_r / 8; ++c)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] = ptx::ex2_approx(P_t.fragment[0][c][e]);
-            tile::multiply(dV_reg, tile::to_operand<Element>(P_t), dO_smem);
-
-            Scores<d> dS_t;
-            tile::fill(dS_t, 0);
-            tile::multiply_transposed(dS_t, V_smem, first_row, dO_smem);
-#pragma unroll
-            for (int c = 0; c < B_r / 8; ++c)
-#pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    dS_t.fragment[0][c][e] = P_t.fragment[0][c][e] * (dS_t.fragment[0][c][e] - D_smem[tile::column_of(c, e)]);
-            tile::store(dS_smem, dS_t, first_row);
-            tile::multiply(dK_reg, tile::to_operand<Element>(dS_t), Q_smem);
-            __syncthreads();  // dS is there, and Q_i and dO_i are about to be overwritten
-
+                for (int e = 0; e < 4; ++e) {
+                    S_t.fragment[0][c][e] = exp2f(S_t.fragment[0][c][e]);
+                    dP_t.fragment[0][c][e] *= S_t.fragment[0][c][e];
+                }
+            for (const bool is_P : {true, false}) {
+                tile::store(dS_smem, is_P ? S_t : dP_t, first_row);
+                __syncwarp();  // these rows are there, which no other warp reads before the barrier
+                for (int c = 0; c < d / 8; ++c)
+                    for (int e = 0; e < 4; ++e)
+                        for (int query = 0; query < B_r; ++query)
+                            (is_P ? dV_reg : dK_reg).fragment[0][c][e] +=
+                                float(*dS_smem.at(first_row + tile::row_of(0, e / 2), query)) *
+                                float(*(is_P ? dO_smem : Q_smem).at(query, tile::column_of(c, e)));
+                __syncwarp();
+            }
+            __syncthreads();  // dS is there
             tile::Operand<Element, rows, B_c> dS_reg;
             load_transposed(dS_reg, dS_smem, first_query_of_warp<d>());
-            const Tile<Element, B_c, panel> K_panel{K_smem.data + first_column_of_warp<d>() * B_c};  // these columns of K_j
+            const Tile<Element, B_c, panel> K_panel{K_smem.data + first_column_of_warp<d>() * B_c};
             tile::Accumulator<rows, panel> dQ_reg;
             tile::fill(dQ_reg, 0);
             tile::multiply(dQ_reg, dS_reg, K_panel);
+            // END 18.3
             float* sums = dQ_sums + std::size_t(head * blocks + i / B_r) * B_r * d;
 #pragma unroll
             for (int c = 0; c < panel / 8; ++c)
@@ -178,7 +196,7 @@ transposed_scores(const Element* Q, const Element* K, const Element* V, const El
     tile::store(K_smem, dK_reg, first_row);
     tile::store(V_smem, dV_reg, first_row);
     __syncthreads();
-    // By rows of the head: these numbers differ from those of K's way in, which would be kept in registers all the while.
+    // By rows of the head: as K_j's way in has it, the compiler would keep these numbers in registers all the while.
     tile::copy_out<threads>(dK + std::size_t(kv_rows) * d, K_smem, j, N_k);
     tile::copy_out<threads>(dV + std::size_t(kv_rows) * d, V_smem, j, N_k);
 }
@@ -221,16 +239,16 @@ void launch(const BackwardArgs& args) {
         const auto out = [](void* tensor) { return static_cast<Element*>(tensor); };
         constexpr std::size_t queries_of_a_block = threads / (d / chunk);
         const std::size_t queries = s.lse_elements();
-        launch_kernel(row_sums<Element, d>, {unsigned((queries + queries_of_a_block - 1) / queries_of_a_block), threads, 0, args.stream},
-                      in(args.O), in(args.dO), D, queries);
+        const unsigned blocks = (queries + queries_of_a_block - 1) / queries_of_a_block;
+        launch_kernel(row_sums<Element, d>, {blocks, threads, 0, args.stream}, in(args.O), in(args.dO), D, queries);
         check_cuda(cudaMemsetAsync(dQ_sums, 0, sizeof(float) * sums(s), args.stream), "sums of dQ");
-        launch_kernel(transposed_scores<Element, d, causal>,
-                      {dim3(blocks_of(s.n_k, B_c), s.kv_heads, s.batch), threads, shared_bytes<Element, d>, args.stream}, in(args.Q),
-                      in(args.K), in(args.V), in(args.dO), args.lse, static_cast<const float*>(D), dQ_sums, out(args.dK), out(args.dV),
-                      s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
-        launch_kernel(finish_queries<Element, d>,
-                      {dim3(blocks_of(s.n_q, B_r<d>), s.heads, s.batch), threads, 2 * Tile<Element, B_r<d>, d>::elements, args.stream},
-                      dQ_sums, out(args.dQ), s.n_q, args.scale);
+        const dim3 of_keys(blocks_of(s.n_k, B_c), s.kv_heads, s.batch), of_queries(blocks_of(s.n_q, B_r<d>), s.heads, s.batch);
+        launch_kernel(transposed_scores<Element, d, causal>, {of_keys, threads, shared_bytes<Element, d>, args.stream},
+                      in(args.Q), in(args.K), in(args.V), in(args.dO), args.lse, static_cast<const float*>(D), dQ_sums,
+                      out(args.dK), out(args.dV), s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
+        constexpr std::size_t tile_bytes = sizeof(Element) * Tile<Element, B_r<d>, d>::elements;
+        launch_kernel(finish_queries<Element, d>, {of_queries, threads, tile_bytes, args.stream}, dQ_sums, out(args.dQ),
+                      s.n_q, args.scale);
     });
 }
 
