@@ -34,7 +34,8 @@ using Scores = tile::Accumulator<rows, B_r<d>>;  // the same of a warp
 template <class Element, int d>
 constexpr std::size_t shared_bytes =
     sizeof(Element) * (2 * Tile<Element, B_c, d>::elements + 2 * Tile<Element, B_r<d>, d>::elements +
-                       ScoreTile<Element, d>::elements) + sizeof(float) * 2 * B_r<d>;
+                       ScoreTile<Element, d>::elements) +
+    sizeof(float) * 2 * B_r<d>;
 
 // ---- before: D = rowsum(dO O)
 
@@ -88,7 +89,7 @@ __device__ __forceinline__ void load_transposed(tile::Operand<Element, rows, B_c
     // EXERCISE 18.2 Operand A of dQ = dS K, of the 16 queries from `first_column` on, by ldmatrix: a row of A is a
     // column of the tile. The starter takes rows of the tile for rows of A.
     // TODO: your code, instead of this.
-    const int lane = threadIdx.x % 32;  // matrices 0, 1: rows 0 to 7, 8 to 15; matrices 2, 3: 8 columns further
+    const int lane = threadIdx.x % 32;  // matrices 0, 1: rows 0 to 7, 8 to 15; 2, 3: 8 columns further
     for (int k = 0; k < B_c / 16; ++k)
         ptx::ldmatrix(A.fragment[0][k], tile.at(16 * k + lane % 16, first_column + lane / 16 * 8));
     // END 18.2
@@ -97,10 +98,16 @@ __device__ __forceinline__ void load_transposed(tile::Operand<Element, rows, B_c
 // ---- the gradients
 
 /// The part of dQ that a warp owns, 16 queries of a step and 64 columns: its first query, and its first column.
-template <int d> __device__ int first_query_of_warp() { return threadIdx.x / 32 * rows % B_r<d>; }
-template <int d> __device__ int first_column_of_warp() { return threadIdx.x / 32 * rows / B_r<d> * panel; }
+template <int d>
+__device__ int first_query_of_warp() {
+    return threadIdx.x / 32 * rows % B_r<d>;
+}
+template <int d>
+__device__ int first_column_of_warp() {
+    return threadIdx.x / 32 * rows / B_r<d> * panel;
+}
 
-/// The sums of dQ lie as the registers do: for each step's queries first the first element of each thread, then the second.
+/// The sums of dQ lie as registers do: of the queries of a step first the first element of each thread, then the next.
 __device__ __forceinline__ float& sum_of(float* dQ_sums, int c, int e) {
     return dQ_sums[(4 * c + e) * threads + threadIdx.x];
 }
@@ -108,8 +115,8 @@ __device__ __forceinline__ float& sum_of(float* dQ_sums, int c, int e) {
 /// Block (j, kv head, batch) owns 64 keys, each of its warps 16 of them; all queries pass by, B_r at a time.
 template <class Element, int d, bool causal>
 __global__ void __launch_bounds__(threads, d == 64 ? 3 : 2)
-transposed_scores(const Element* Q, const Element* K, const Element* V, const Element* dO, const float* lse, const float* D,
-                  float* dQ_sums, Element* dK, Element* dV, int N_q, int N_k, int group, float scale) {
+transposed_scores(const Element* Q, const Element* K, const Element* V, const Element* dO, const float* lse,
+                  const float* D, float* dQ_sums, Element* dK, Element* dV, int N_q, int N_k, int group, float scale) {
     constexpr int B_r = attention_backward::B_r<d>;
     const Tile<Element, B_c, d> K_smem{dynamic_shared<Element>()}, V_smem{K_smem.data + K_smem.elements};
     const Tile<Element, B_r, d> Q_smem{V_smem.data + V_smem.elements}, dO_smem{Q_smem.data + Q_smem.elements};
@@ -135,16 +142,15 @@ transposed_scores(const Element* Q, const Element* K, const Element* V, const El
             if (threadIdx.x < B_r) {
                 const unsigned query = q_rows + i + threadIdx.x;
                 const float l = query < end ? lse[query] : -INFINITY;
-                lse_smem[threadIdx.x] = l == -INFINITY ? INFINITY : l * attention::log2_e;  // no keys, or no query: P = 0
+                lse_smem[threadIdx.x] = l == -INFINITY ? INFINITY : l * attention::log2_e;  // no keys, no query: P = 0
                 D_smem[threadIdx.x] = query < end ? D[query] : 0;
             }
             __syncthreads();  // the tiles are there, and dS of the step before has been read
 
-            // EXERCISE 18.3 Build: a step, from where its tiles are there to where dQ's sums grow. P^T and dS^T of this
-            // warp's 16 keys, from `first_row` on, in registers; dV_reg and dK_reg (without scale) grow; dS^T of all warps
-            // in dS_smem; dQ_reg, (16, panel), of the queries and columns that this warp owns, without scale. P goes
-            // nowhere else, and one barrier is enough. The starter is right, and sends P and dS through shared memory, as
-            // rung 17 does.
+            // EXERCISE 18.3 Build: a step, from where its tiles are there to where dQ is multiplied. P^T and dS^T of this
+            // warp's 16 keys, from `first_row` on, in registers; dV_reg and dK_reg (without scale) grow; at the end dS^T of
+            // all warps, rounded, may be read in dS_smem, and the tiles of queries may be overwritten. P goes nowhere else.
+            // The starter is right, and sends P and dS through shared memory, as rung 17 does.
             // TODO: your code, instead of this.
             Scores<d> S_t, dP_t;
             for (int c = 0; c < B_r / 8; ++c)
@@ -177,13 +183,13 @@ transposed_scores(const Element* Q, const Element* K, const Element* V, const El
                 __syncwarp();
             }
             __syncthreads();  // dS is there
+            // END 18.3
             tile::Operand<Element, rows, B_c> dS_reg;
             load_transposed(dS_reg, dS_smem, first_query_of_warp<d>());
-            const Tile<Element, B_c, panel> K_panel{K_smem.data + first_column_of_warp<d>() * B_c};
+            const Tile<Element, B_c, panel> K_panel{K_smem.data + first_column_of_warp<d>() * B_c};  // of K_j's columns
             tile::Accumulator<rows, panel> dQ_reg;
             tile::fill(dQ_reg, 0);
             tile::multiply(dQ_reg, dS_reg, K_panel);
-            // END 18.3
             float* sums = dQ_sums + std::size_t(head * blocks + i / B_r) * B_r * d;
 #pragma unroll
             for (int c = 0; c < panel / 8; ++c)
@@ -242,7 +248,8 @@ void launch(const BackwardArgs& args) {
         const unsigned blocks = (queries + queries_of_a_block - 1) / queries_of_a_block;
         launch_kernel(row_sums<Element, d>, {blocks, threads, 0, args.stream}, in(args.O), in(args.dO), D, queries);
         check_cuda(cudaMemsetAsync(dQ_sums, 0, sizeof(float) * sums(s), args.stream), "sums of dQ");
-        const dim3 of_keys(blocks_of(s.n_k, B_c), s.kv_heads, s.batch), of_queries(blocks_of(s.n_q, B_r<d>), s.heads, s.batch);
+        const dim3 of_keys(blocks_of(s.n_k, B_c), s.kv_heads, s.batch);
+        const dim3 of_queries(blocks_of(s.n_q, B_r<d>), s.heads, s.batch);
         launch_kernel(transposed_scores<Element, d, causal>, {of_keys, threads, shared_bytes<Element, d>, args.stream},
                       in(args.Q), in(args.K), in(args.V), in(args.dO), args.lse, static_cast<const float*>(D), dQ_sums,
                       out(args.dK), out(args.dV), s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
