@@ -58,12 +58,15 @@ GradientComparison compare_one(const std::vector<float>& found, std::size_t d, D
     GradientComparison c;
     // All rows may be 0, exactly: with one key dQ and dK are. Then an error of the floor is just allowed.
     const double least = std::sqrt(size) * floor_of_float / allowed_gradient_error(dtype);
-    c.error = std::sqrt(got.difference) / std::max({std::sqrt(got.norm), least, std::numeric_limits<double>::min()});
+    const double norm = std::max({std::sqrt(got.norm), least, std::numeric_limits<double>::min()});
+    c.error = std::sqrt(got.difference) / norm;
+    // Where one key has nearly all the weight, dP - D loses what O lost when it was rounded: nobody's fault.
+    c.allowed_error = std::max(allowed_gradient_error(dtype), 1.1 * std::sqrt(standard.difference) / norm);
     c.worst_row = got.worst;
     c.allowed_worst_row = std::max(2 * standard.worst, floor);  // the standard way can be lucky
     c.worst_row_index = got.worst_index;
     c.furthest = got.furthest;
-    c.passed = (judge == attention::Judge::worst_row_only || c.error <= allowed_gradient_error(dtype)) &&
+    c.passed = (judge == attention::Judge::worst_row_only || c.error <= c.allowed_error) &&
                c.worst_row <= c.allowed_worst_row;
     return c;
 }
@@ -85,7 +88,6 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const Gr
     Comparison c{compare_one(outputs.dQ, d, shape.dtype, reference.dQ, yardstick.dQ, judge),
                  compare_one(outputs.dK, d, shape.dtype, reference.dK, yardstick.dK, judge),
                  compare_one(outputs.dV, d, shape.dtype, reference.dV, yardstick.dV, judge)};
-    c.allowed_error = allowed_gradient_error(shape.dtype);
     c.passed = c.dQ.passed && c.dK.passed && c.dV.passed;
     return c;
 }
@@ -100,8 +102,8 @@ std::string Comparison::describe(const AttentionShape& shape) const {
                                 head / static_cast<std::size_t>(heads), head % static_cast<std::size_t>(heads), row_name,
                                 row % static_cast<std::size_t>(rows), c.furthest.index, attention::found_text(c.furthest.found),
                                 c.furthest.expected);
-        errors += fmt::format("; {}'s relative error is {:.2e} (allowed {:.0e}), its worst row's {:.2e} (allowed {:.2e})", name,
-                              c.error, allowed_error, c.worst_row, c.allowed_worst_row);
+        errors += fmt::format("; {}'s relative error is {:.2e} (allowed {:.2g}), its worst row's {:.2e} (allowed {:.2e})", name,
+                              c.error, c.allowed_error, c.worst_row, c.allowed_worst_row);
     };
     add("dV", dV, shape.kv_heads, shape.n_k, "key");  // in the order in which they are found: what is wrong first says most
     add("dQ", dQ, shape.heads, shape.n_q, "query");

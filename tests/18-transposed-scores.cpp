@@ -1,0 +1,173 @@
+// Rung 18. Each exercise is judged on inputs where the later ones, still open, do not matter.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention_backward_suite.h"
+#include "launch.h"
+
+#ifndef FLASHLADDER_GPU
+#include "operations/attention_backward/counts.h"
+#endif
+
+namespace flashladder::attention_backward {
+namespace {
+
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
+constexpr int B_c = 64;
+int queries_of_a_step(int d) { return d == 64 ? 64 : 32; }
+
+void check_one(const std::string& gradient, const Inputs& in, const std::string& what) {
+    const std::string wrong = fault_of(gradient, in);
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+}
+
+void check_gradients(const Inputs& in, const std::string& what) {
+    const std::string wrong = fault(in);
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+}
+
+void check_no_race([[maybe_unused]] const Inputs& in) {
+#ifndef FLASHLADDER_GPU
+    const std::string report = emulator::find_race([&] { run(stage_under_test(), in); });
+    CHECK_MESSAGE(report.empty(), report);
+#endif
+}
+
+AttentionShape causal(AttentionShape shape) {
+    shape.causal = true;
+    return shape;
+}
+
+/// With several blocks of keys: one that is causal, and one with heads that share K and V.
+std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
+    std::vector<AttentionShape> all(
+        2, shape_of(2, drawn_length(64, 33, 150, turn), drawn_length(64, 65, 150, turn + 1), head_dim));
+    all[0].causal = true;
+    all[1].kv_heads = 1;
+    return all;
+}
+
+#ifndef FLASHLADDER_GPU
+using emulator::Access;
+
+/// The launch of this kernel; fails if there is none.
+const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
+    static const emulator::Work none;
+    for (const auto& launch : counts.work.launches)
+        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
+    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
+    return none;
+}
+#endif
+
+TEST_CASE("EXERCISE 18.1: the mask of transposed scores") {
+    for (const int d : {64, 128})
+        for (const auto& [n_q, n_k] :
+             {std::pair(64, 64), {70, 70 + drawn_length(32, 1, 90, 0)}, {40 + drawn_length(32, 1, 90, 1), 40}})
+            check_one("dV", backward_inputs(causal(shape_of(1, n_q, n_k, d)), Values::normal, test_seed()),
+                      "a causal mask, where row r of S^T is a key and column c a query");
+}
+
+TEST_CASE("EXERCISE 18.2: dS as an operand, of the tile that has dS^T") {
+    for (const int d : {64, 128})
+        for (const bool is_causal : {false, true}) {
+            AttentionShape shape = shape_of(1, drawn_length(64, 33, 150, 2), drawn_length(64, 33, 150, 3), d);
+            shape.causal = is_causal;
+            check_one("dQ", backward_inputs(shape, Values::normal, test_seed()),
+                      "dQ = dS K, and the tile has keys as its rows");
+        }
+}
+
+TEST_CASE("EXERCISE 18.3: a step of transposed scores") {
+    for (const int d : {64, 128})
+        for (AttentionShape shape : shapes_of_several_blocks(d, static_cast<std::uint64_t>(d))) {
+            if (!shape.causal) shape.dtype = DType::f16;
+            const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+            if (d == 64) check_no_race(in);
+            check_gradients(in, shape.causal ? "a causal mask" : "two heads that share K and V");
+        }
+    check_gradients(backward_inputs(causal(shape_of(1, 130, 40, 64)), Values::normal, test_seed()),
+                    "causal, and queries that see no key");
+    // Of keys behind the last one LSE says nothing: 0 minus an LSE of -10000 is a weight of infinity.
+    check_gradients(backward_inputs(shape_of(1, 70, 70, 64), Values::large_offset, test_seed()),
+                    "scores with a large offset");
+#ifndef FLASHLADDER_GPU
+    for (const int d : {64, 128}) {
+        const std::uint64_t N = 128, B_r = static_cast<std::uint64_t>(queries_of_a_step(d)),
+                            width = static_cast<std::uint64_t>(d);
+        const auto counted = count_stage(stage_under_test(), backward_inputs(shape_of(1, N, N, d), Values::normal, 1));
+        const emulator::Work& work = work_of(counted, "transposed_scores");
+        const std::uint64_t blocks = N / B_c, steps = blocks * (N / B_r);
+        check_count(
+            fmt::format("bytes written to shared memory: K and V, Q, dO, LSE and D in each step, dS once, P never; "
+                        "dK and dV at the end (d {})",
+                        d),
+            work.shared_of(Access::write).requested_bytes, 0,
+            blocks * 4 * B_c * width * 2 + steps * (2 * B_r * width * 2 + 2 * B_r * 4 + B_r * B_c * 2));
+        // A warp's product of 16 rows: A once, B whole, (16, 16) of B for two instructions.
+        check_count(fmt::format("matrix instructions: five products (d {})", d), work.matrix_instructions,
+                    5 * N * N * width / (16 * 8 * 16));
+        check_count("exponentials: one a score", work.exponentials, 0, N * N);
+        const emulator::SharedWork shared = work.all_shared();
+        check_count("conflicts in each 100 wavefronts of shared memory",
+                    100 * shared.conflicts / std::max<std::uint64_t>(shared.wavefronts, 1), 0, 5);
+        WARN_MESSAGE(work.barriers <= 2 * steps + 2 * blocks,
+                     fmt::format("barriers: found {}, needed {} at most", work.barriers, 2 * steps + 2 * blocks));
+    }
+#endif
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
+    AttentionShape shape = shape_of(2, drawn_length(64, 65, 150, 0), drawn_length(64, 129, 260, 1), 64);
+    shape.causal = test_seed() % 2 == 0;
+    shape.kv_heads = 1;
+    const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+    const RowsToCheck rows = rows_to_check(shape, 1, 1000);
+    const Gradients reference = reference_gradients(in, rows), standard = standard_gradients(in, rows);
+    const Outputs first = run(stage_under_test(), in);
+    for (std::uint64_t order = 1; order <= 4; ++order) {
+        emulator::reseed(100 * test_seed() + order);
+        Outputs found = run(stage_under_test(), in);
+        const Comparison compared = compare(found, shape, reference, standard);
+        CHECK_MESSAGE(compared.passed, compared.describe(shape));
+        found.dQ = first.dQ;  // whose last bits depend on it
+        check_same_bits(found, first, "in another order of the blocks");
+    }
+    emulator::reseed(test_seed());
+}
+
+TEST_CASE("no kernel has a bank conflict, and sums of dQ are whole sectors") {
+    for (const int d : {64, 128}) {
+        const auto counted =
+            count_stage(stage_under_test(), backward_inputs(shape_of(1, 100, 150, d), Values::normal, test_seed()));
+        for (const auto& launch : counted.work.launches) {
+            check_count("bank conflicts of " + launch.kernel, launch.total.all_shared().conflicts, 0);
+            const auto& adds = launch.total.global_of(Access::atomic);
+            check_count("bytes of sectors that the sums take", adds.sectors * 32, adds.requested_bytes);
+        }
+        const std::uint64_t B_r = static_cast<std::uint64_t>(queries_of_a_step(d));
+        check_count("additions: one for each element of dQ, of whole steps, and block of keys",
+                    counted.work.total().global_of(Access::atomic).requested_bytes / 4,
+                    (100 + B_r - 1) / B_r * B_r * static_cast<std::uint64_t>(d) * 3);
+    }
+}
+#endif
+
+TEST_CASE("needs a float for each element of dQ, of whole steps, and one a query beyond inputs and outputs") {
+    AttentionShape shape = shape_of(6, 999, 1, 64);
+    shape.batch = 2;
+    CHECK(stage_under_test().scratch_bytes(shape) == 4 * 2 * 6 * (1024 * 64 + 999));
+    shape.head_dim = 128;
+    shape.n_q = 1000;
+    CHECK(stage_under_test().scratch_bytes(shape) == 4 * 2 * 6 * (1024 * 128 + 1000));
+}
+
+}  // namespace
+}  // namespace flashladder::attention_backward
