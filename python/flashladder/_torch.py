@@ -83,8 +83,7 @@ def _gradients(ctx, dout, _):
     if dout.stride() != out.stride():  # of a sum's gradient, say, all elements are one; the stages want them apart
         dout = torch.empty_like(out).copy_(dout)
     gradients = _backward_operator(q, k, v, out, lse, dout, ctx.causal, ctx.scale, ctx.stage)
-    wanted = [gradient if needed else None for gradient, needed in zip(gradients, ctx.needs_input_grad)]
-    return *wanted, None, None, None, None, None
+    return *gradients, None, None, None, None, None
 
 
 def _refuse_second_derivatives(ctx, *_):
