@@ -68,7 +68,7 @@ def attention_backward(q, k, v, out, lse, dout, causal=False, scale=None, stage=
     import numpy as np
     q, k, v = given[:3]
     contiguous = all(x.flags.c_contiguous for x in (q, k, v))
-    stage = _library.backward_stage("cpu", stage, q, k, v, contiguous, causal)
+    stage = _library.backward_stage("cpu", stage, lambda: (q, k, v), contiguous, causal)
     gradients = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
     _library.backward("cpu", stage, *given, *gradients, causal, scale)
     return gradients

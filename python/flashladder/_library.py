@@ -70,16 +70,17 @@ def check_lse(backend, stage):
         raise ValueError(f"{stage} gives no LSE, which gradients need; stages that do are {', '.join(able)}")
 
 
-def backward_stage(backend, stage, q, k, v, contiguous, causal):
+def backward_stage(backend, stage, qkv, contiguous, causal):
     """The stage that is to compute the gradients; of "best" the highest that can. ValueError if it cannot, or if there is
-    none. `contiguous`: whether q, k and v are, which stages without strides need."""
+    none. `qkv()` gives q, k and v each time anew, for a capsule can be opened once. `contiguous`: whether they are, which
+    stages without strides need."""
     described = _backward_described(backend)
     plain, known = _names(described)
     if stage != "best" and stage not in known:
         raise ValueError(f"there is no stage {stage!r} for gradients; there are {', '.join(plain)}")
 
     def check(name):
-        library(backend).check_backward(q, k, v, name, bool(causal))
+        library(backend).check_backward(*qkv(), name, bool(causal))
         strides = next(s["strides"] for s in described if s["stage"] == name.split("/")[0])
         if not (contiguous or strides):
             raise ValueError(f"{name}: q, k or v is not contiguous, and no strides are supported for gradients")

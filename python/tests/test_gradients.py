@@ -237,6 +237,7 @@ def test_errors_of_gradients():
             stage="00-standard-attention")
     refused("there is no stage '16-magic' for gradients; there are 15-standard-backward, 16-", stage_backward="16-magic")
     refused("there is no stage 'None' for gradients", stage_backward=None)
+    refused("no stage has these gradients .*; 15-standard-backward: head_dim 80 is not supp", x=leaves(*inputs((1, 1, 8, 80))))
     refused("there is no stage '15-magic'; there are 00-", stage="15-magic")
     refused("15-standard-backward: causal is not supported", stage_backward="15-standard-backward", causal=True)
     refused("17-key-blocks: dtype bf16 is not supported", x=leaves(*inputs(), dtype="bfloat16"), stage=BF16,
