@@ -100,6 +100,36 @@ void check_equal(const char* what, const Tensor& t, const auto& value, const Ten
     if (value != expected) refuse(ValueError, "{} has {} {}, but {} has {}", t.name, what, value, q.name, expected);
 }
 
+void check_on_the_same(const Tensor& t, const Tensor& q) {
+    if (t.dtype != q.dtype) refuse(TypeError, "{} has dtype {}, but q has {}", t.name, t.dtype, q.dtype);
+    if (t.device != q.device) refuse(ValueError, "{} is on {}, but q is on {}", t.name, t.device, q.device);
+}
+
+/// Of the same shape, too.
+void check_like(const Tensor& t, const Tensor& q) {
+    check_on_the_same(t, q);
+    constexpr const char* names[] = {"batch", "heads:", "n =", "d ="};
+    for (int i = 0; i < 4; ++i) check_equal(names[i], t, t.shape[i], q, q.shape[i]);
+}
+
+/// What the forward pass has returned for q.
+Array lse_of(nb::handle object, const Tensor& q) {
+    Array lse;
+    if (!nb::try_cast(object, lse)) refuse(TypeError, "lse is no tensor that DLPack can pass on");
+    if (dtype_text(lse.dtype()) != "float32")
+        refuse(TypeError, "lse has dtype {}, but must have float32", dtype_text(lse.dtype()));
+    if (device_text(lse) != q.device) refuse(ValueError, "lse is on {}, but q is on {}", device_text(lse), q.device);
+    long long plain = 1;
+    bool contiguous = true, right = lse.ndim() == 3;
+    for (int i = 2; right && i >= 0; plain *= q.shape[i--]) {
+        right = lse.shape(i) == std::size_t(q.shape[i]);
+        contiguous &= q.shape[i] == 1 || lse.stride(i) == plain;
+    }
+    if (!right) refuse(ValueError, "lse does not have q's shape without d, ({}, {}, {})", q.shape[0], q.shape[1], q.shape[2]);
+    if (!contiguous) refuse(ValueError, "lse is not contiguous");
+    return lse;
+}
+
 /// libflashladder.so of a backend.
 class Library {
 public:
@@ -110,23 +140,76 @@ public:
         scratch_bytes_ = function<decltype(scratch_bytes_)>("flashladder_scratch_bytes");
         forward_ = function<decltype(forward_)>("flashladder_forward");
         forward_from_host_ = function<decltype(forward_from_host_)>("flashladder_forward_from_host");
+        backward_scratch_bytes_ = function<decltype(backward_scratch_bytes_)>("flashladder_backward_scratch_bytes");
+        backward_ = function<decltype(backward_)>("flashladder_backward");
+        backward_from_host_ = function<decltype(backward_from_host_)>("flashladder_backward_from_host");
         const char* json = nullptr;
         check(function<decltype(&flashladder_stages)>("flashladder_stages")(&json));
         stages_ = json;
+        check(function<decltype(&flashladder_backward_stages)>("flashladder_backward_stages")(&json));
+        backward_stages_ = json;
     }
 
     const std::string& backend() const { return backend_; }
     const std::string& stages() const { return stages_; }
+    const std::string& backward_stages() const { return backward_stages_; }
 
     void forward(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle out_object,
                  nb::handle lse_object, const std::string& stage, bool causal, std::optional<float> scale,
                  std::uintptr_t stream, nb::object allocate) const {
         const Tensor q("q", q_object), k("k", k_object), v("v", v_object), out("the output", out_object);
-        FlashLadderForward p{};
+        auto p = problem_of<FlashLadderForward>(q, k, v, stage, causal, scale);
+        p.stream = reinterpret_cast<void*>(stream);
+        p.O = const_cast<void*>(out.array.data());
+        Array lse;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(scratch_bytes_(&p, &bytes));  // "not supported" is a better answer than what strides are wrong
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        launch(p, forward_, forward_from_host_, bytes, allocate);
+    }
+
+    /// ValueError if the stage does not have the gradients of these.
+    void check_backward(nb::handle q_object, nb::handle k_object, nb::handle v_object, const std::string& stage,
+                        bool causal) const {
+        const Tensor q("q", q_object), k("k", k_object), v("v", v_object);
+        const auto p = problem_of<FlashLadderBackward>(q, k, v, stage, causal, std::nullopt);
+        std::size_t bytes = 0;
+        check(backward_scratch_bytes_(&p, &bytes));
+    }
+
+    void backward(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle out_object,
+                  nb::handle lse_object, nb::handle dout_object, nb::handle dq_object, nb::handle dk_object,
+                  nb::handle dv_object, const std::string& stage, bool causal, std::optional<float> scale,
+                  std::uintptr_t stream, nb::object allocate) const {
+        const Tensor q("q", q_object), k("k", k_object), v("v", v_object), out("out", out_object), dout("dout", dout_object);
+        const Tensor dq("dq", dq_object), dk("dk", dk_object), dv("dv", dv_object);
+        auto p = problem_of<FlashLadderBackward>(q, k, v, stage, causal, scale);
+        p.stream = reinterpret_cast<void*>(stream);
+        for (const Tensor* t : {&out, &dout}) check_like(*t, q);
+        const Array lse = lse_of(lse_object, q);
+        p.O = out.array.data(), p.dO = dout.array.data(), p.lse = static_cast<const float*>(lse.data());
+        p.dQ = const_cast<void*>(dq.array.data()), p.dK = const_cast<void*>(dk.array.data());
+        p.dV = const_cast<void*>(dv.array.data());
+        std::size_t bytes = 0;
+        check(backward_scratch_bytes_(&p, &bytes));
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides), dout.get_strides(p.dO_strides);
+        dq.get_strides(p.dQ_strides), dk.get_strides(p.dK_strides), dv.get_strides(p.dV_strides);
+        launch(p, backward_, backward_from_host_, bytes, allocate);
+    }
+
+private:
+    /// The problem of q, k and v, but for its pointers and strides. TypeError or ValueError if they do not go together.
+    template <class Problem>
+    Problem problem_of(const Tensor& q, const Tensor& k, const Tensor& v, const std::string& stage, bool causal,
+                       std::optional<float> scale) const {
+        Problem p{};
         p.stage = stage.c_str(), p.dtype = c_dtype(q);
         for (const Tensor* t : {&k, &v}) {
-            if (t->dtype != q.dtype) refuse(TypeError, "{} has dtype {}, but q has {}", t->name, t->dtype, q.dtype);
-            if (t->device != q.device) refuse(ValueError, "{} is on {}, but q is on {}", t->name, t->device, q.device);
+            check_on_the_same(*t, q);
             check_equal("batch", *t, t->shape[0], q, q.shape[0]);
             check_equal("d =", *t, t->shape[3], q, q.shape[3]);
         }
@@ -137,29 +220,27 @@ public:
 
         p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1];
         p.n_q = q.shape[2], p.n_k = k.shape[2], p.head_dim = q.shape[3];
-        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3]))),
-        p.stream = reinterpret_cast<void*>(stream);
+        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
         p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data();
-        p.O = const_cast<void*>(out.array.data());
-        Array lse, scratch;
-        if (!lse_object.is_none())
-            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
-        std::size_t bytes = 0;
-        check(scratch_bytes_(&p, &bytes));  // "not supported" is a better answer than what strides are wrong
-        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
-        out.get_strides(p.O_strides);
-        if (backend_ == "cpu") return check(forward_from_host_(&p));  // holds the GIL: the emulator has one thread
+        return p;
+    }
 
+    /// From the host's memory on the emulator; on a GPU with the scratch that allocate(bytes) gives.
+    template <class Problem>
+    void launch(Problem& p, const char* (*from_device)(const Problem*), const char* (*from_host)(const Problem*),
+                std::size_t bytes, const nb::object& allocate) const {
+        if (backend_ == "cpu") return check(from_host(&p));  // holds the GIL: the emulator has one thread
+
+        Array scratch;
         if (bytes > 0) scratch = nb::cast<Array>(allocate(bytes)), p.scratch = const_cast<void*>(scratch.data());
         const char* error = nullptr;
         {
             const nb::gil_scoped_release others_may_run;
-            error = forward_(&p);
+            error = from_device(&p);
         }
         check(error);
     }
 
-private:
     static void close(void*) {}  // never: who knows what of it still runs on a device
 
     template <class Function>
@@ -183,11 +264,14 @@ private:
     }
 
     std::unique_ptr<void, void (*)(void*)> handle_;
-    std::string backend_, stages_;
+    std::string backend_, stages_, backward_stages_;
     decltype(&flashladder_refused) refused_;
     decltype(&flashladder_scratch_bytes) scratch_bytes_;
     decltype(&flashladder_forward) forward_;
     decltype(&flashladder_forward_from_host) forward_from_host_;
+    decltype(&flashladder_backward_scratch_bytes) backward_scratch_bytes_;
+    decltype(&flashladder_backward) backward_;
+    decltype(&flashladder_backward_from_host) backward_from_host_;
 };
 
 }  // namespace
@@ -201,5 +285,12 @@ NB_MODULE(_core, module) {
              nb::arg("lse").none(), nb::arg("stage"), nb::arg("causal"), nb::arg("scale").none(), nb::arg("stream"),
              nb::arg("allocate").none(),
              "Writes to out, and to lse if it is not None. On a GPU on that stream of the current device, with the "
-             "scratch that allocate(bytes) gives; else it waits.");
+             "scratch that allocate(bytes) gives; else it waits.")
+        .def_prop_ro("backward_stages", &Library::backward_stages, "What the stages of the way back can do, as JSON.")
+        .def("check_backward", &Library::check_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("stage"),
+             nb::arg("causal"), "ValueError if the stage does not have the gradients of these, whatever their strides.")
+        .def("backward", &Library::backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out"), nb::arg("lse"),
+             nb::arg("dout"), nb::arg("dq"), nb::arg("dk"), nb::arg("dv"), nb::arg("stage"), nb::arg("causal"),
+             nb::arg("scale").none(), nb::arg("stream"), nb::arg("allocate").none(),
+             "Writes the gradients to dq, dk and dv, as forward does the output.");
 }

@@ -90,6 +90,7 @@ class Problems(unittest.TestCase):
     def test_wrong_arguments_are_refused(self):
         for arguments, says in ((["--peers", "cudnn,nobody"], "no peer is called nobody"),
                                 (["--heads", "8", "--kv-heads", "3"], "not a multiple"),
+                                (["--more", "--backward"], "--more has no gradients"),
                                 (["--n", "0"], "at least 1"), (["--rounds", "0"], "at least 1")):
             with contextlib.redirect_stderr(io.StringIO()) as output, self.assertRaises(SystemExit) as end:
                 ct.parse(arguments)
@@ -118,6 +119,7 @@ class Problems(unittest.TestCase):
         s = problems.shape(128, 4096, False)
         self.assertEqual(s.flops(), 4 * 4 * 16 * 4096 * 4096 * 128)
         self.assertEqual(problems.shape(128, 4096, True).flops(), s.flops() // 2)
+        self.assertEqual(s.flops(backward=True), 2.5 * s.flops())
 
     def test_rows_to_check(self):
         self.assertEqual(problems.sampled_rows(2048), list(range(2048)))
@@ -143,6 +145,10 @@ class Numbers(unittest.TestCase):
         source = (ROOT / "common/harness/dtype.cpp").read_text()
         bounds = dict(re.findall(r"case DType::(\w+): return (\d+e-\d+);", source))
         self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, checks.ALLOWED_ERROR)
+        source = (ROOT / "common/operations/attention_backward/comparison.cpp").read_text()
+        bounds = dict(re.findall(r"case DType::(\w+): return (\d+e-\d+);", source))
+        self.assertEqual({dtype: float(bound) for dtype, bound in bounds.items()}, checks.ALLOWED_GRADIENT_ERROR)
+        source = (ROOT / "common/harness/dtype.cpp").read_text()
         epsilon = re.search(r"f32 \? 0x1p-(\d+) : dtype == DType::f16 \? 0x1p-(\d+) : 0x1p-(\d+);", source)
         self.assertEqual([2.0**-int(power) for power in epsilon.groups()],
                          [checks.EPSILON[dtype] for dtype in ("f32", "f16", "bf16")])
@@ -243,6 +249,65 @@ class Rows(unittest.TestCase):
         self.assertIn("06-d", ct.means_table(ct.geometric_means(self.rows())))
 
 
+    def test_rows_of_gradients_count_their_operations(self):
+        forward, backward = (ct.result_rows(HEAD, "f32", {"17-b": RIGHT}, {"17-b": [4.0], ct.MATMUL: [1.0]}, 1, way)[0]
+                             for way in (False, True))
+        self.assertAlmostEqual(backward["tflops"], 2.5 * forward["tflops"])
+        self.assertAlmostEqual(backward["percent_of_matmul"], 2.5 * forward["percent_of_matmul"])
+
+
+@unittest.skipIf(kernels.torch is None, "no PyTorch")
+class Gradients(unittest.TestCase):
+    """What needs PyTorch, but no GPU."""
+    SHAPE = Shape(2, 4, 2, 20, 20, 64, True)
+
+    def inputs(self, dtype="float32"):
+        torch = kernels.torch
+        generator = torch.Generator().manual_seed(1)
+        q, k, v, dO = (torch.randn(2, heads, 20, 64, generator=generator).to(getattr(torch, dtype)) for heads in (4, 2, 2, 4))
+        O, lse = checks.attention_rows(q, k, v, range(20), True, torch.float32, torch.float32)
+        return q, k, v, O.view(q.shape).to(q.dtype), lse.view(q.shape[:3]), dO
+
+    def test_a_right_one_passes_and_a_wrong_one_is_named(self):
+        torch = kernels.torch
+        for dtype, name in (("f32", "float32"), ("bf16", "bfloat16")):
+            inputs = self.inputs(name)
+            check = checks.GradientCheck(inputs, True, dtype)
+            q, k, v, _, _, dO = inputs
+            right = checks.gradients_of(q, k, v, dO, True, torch.float32, q.dtype)
+            verdict = check.verdict(lambda *_: right)
+            self.assertNotIn("wrong", verdict)
+            self.assertLess(0, verdict["error"])
+            for i, gradient in enumerate(("dQ", "dK", "dV")):
+                wrong = [x.clone() for x in right]
+                wrong[i] *= 1.02
+                self.assertRegex(check.verdict(lambda *_: wrong)["wrong"], f"^{gradient}: error 2.0.e-02")
+                wrong = [x.clone() for x in right]
+                if dtype == "f32":  # so little that the norm of all is right
+                    wrong[i][1, 1, 7] += 4e-6 * wrong[i].norm(dim=-1).max() / 8
+                    self.assertRegex(check.verdict(lambda *_: wrong)["wrong"], f"^{gradient}: worst row")
+                wrong[i][1, 1, 7, 0] = math.nan
+                verdict = check.verdict(lambda *_: wrong)
+                self.assertRegex(verdict["wrong"], f"^{gradient}: error nan")
+                self.assertEqual((verdict["error"], verdict["worst_row"]), (None, None))
+
+    def test_ours_gets_gradients_full_of_nan(self):
+        def run(*inputs, gradients):
+            return gradients
+        self.assertRegex(checks.GradientCheck(self.inputs(), True, "f32").verdict(run, writes_to_ours=True)["wrong"],
+                         "^dQ: error nan.*; dK: error nan.*; dV: error nan")
+
+    def test_a_peers_way_back_is_that_of_autograd_and_can_be_gone_again(self):
+        torch, stream = kernels.torch, unittest.mock.MagicMock()
+        inputs = [self.inputs(), tuple(2 * x for x in self.inputs())]
+        with unittest.mock.patch.object(kernels, "capture_stream", lambda: stream), unittest.mock.patch.object(
+                torch.cuda, "current_stream", lambda: stream), unittest.mock.patch.object(
+                torch.cuda, "stream", lambda _: contextlib.nullcontext()):
+            run = kernels.peer_backward_run("math", self.SHAPE, inputs)
+        for of in (inputs[0], inputs[1], inputs[0]):
+            self.assertNotIn("wrong", checks.GradientCheck(of, True, "f32").verdict(run))
+
+
 class Card(unittest.TestCase):
     ANSWER = "1410 MHz, 1980 MHz, 2619 MHz, 698.12 W, 700.00 W, 61, 0x0000000000000024, 580.1\n"
 
@@ -316,7 +381,11 @@ class Interface(unittest.TestCase):
     def test_the_structure_is_that_of_the_header(self):
         header = (ROOT / "common/interface/flashladder.h").read_text()
         without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-        body = re.search(r"struct FlashLadderForward \{(.*?)\}", without_comments, re.DOTALL)[1]
+        for name, structure in (("FlashLadderForward", kernels.Forward), ("FlashLadderBackward", kernels.Backward)):
+            body = re.search(r"struct %s \{(.*?)\}" % name, without_comments, re.DOTALL)[1]
+            self.assertEqual(structure._fields_, self.fields_of(body))
+
+    def fields_of(self, body):
         kinds = {"int": ctypes.c_int, "long long": ctypes.c_longlong, "float": ctypes.c_float,
                  "const char*": ctypes.c_char_p}
         fields = []
@@ -325,7 +394,7 @@ class Interface(unittest.TestCase):
             for name, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
                 field = kinds.get(kind, ctypes.c_void_p)
                 fields.append((name, field * int(count) if count else field))
-        self.assertEqual(kernels.Forward._fields_, fields)
+        return fields
 
     def test_a_stage_gets_the_strides_of_the_tensors(self):
         class Tensor:
@@ -345,6 +414,26 @@ class Interface(unittest.TestCase):
             run = kernels.stage_run(library, "08-a", HEAD, "bf16")
             run(Tensor(1, 9, 8, 7, 1), Tensor(2, 6, 5, 4, 1), Tensor(3, 3, 2, 1, 1), Tensor(4, 12, 11, 10, 1))
         self.assertEqual(library.seen, ([1, 2, 3, 4], [(9, 8, 7), (6, 5, 4), (3, 2, 1), (12, 11, 10)]))
+
+    def test_a_stage_of_the_way_back_gets_all_tensors(self):
+        class Tensor:
+            def __init__(self, address):
+                self.data_ptr, self.stride = lambda: address, lambda: (10 * address, address, 3, 1)
+
+        class Library:
+            scratch_bytes = lambda self, problem: 0
+            def backward(self, problem):
+                self.seen = {name: (getattr(problem, name), tuple(getattr(problem, name + "_strides")))
+                             for name in kernels.GRADIENT_TENSORS}
+                self.lse = problem.lse
+        fake = types.SimpleNamespace(full=lambda *_, **__: Tensor(99), uint8=None, cuda=types.SimpleNamespace(
+            current_stream=lambda: types.SimpleNamespace(cuda_stream=0)))
+        library = Library()
+        with unittest.mock.patch.object(kernels, "torch", fake):
+            run = kernels.stage_backward_run(library, "17-a", HEAD, "f32")
+            run(*map(Tensor, (1, 2, 3, 4, 9, 5)), gradients=tuple(map(Tensor, (6, 7, 8))))
+        self.assertEqual(library.seen, {name: (i, (10 * i, i, 3)) for i, name in enumerate(kernels.GRADIENT_TENSORS, 1)})
+        self.assertEqual(library.lse, 9)
 
     def run_with(self, modules, tool, *arguments, root=ROOT):
         """The tool of the project at `root` where `modules`, {name: source}, are what is installed."""

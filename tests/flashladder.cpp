@@ -11,6 +11,7 @@
 #include "launch.h"
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
+#include "operations/attention_backward/run.h"
 #include "test_seed.h"
 
 namespace flashladder::attention {
@@ -54,19 +55,20 @@ AttentionShape grouped_causal() {
     return shape;
 }
 
-TEST_CASE("the stages and what they can do") {
-    const char* json = nullptr;
-    REQUIRE(text(flashladder_stages(&json)) == "no error");
-    const nlohmann::json all = nlohmann::json::parse(json);
-    REQUIRE(all.size() == stages().size() - 1);  // one multiplies matrices
+/// What the JSON says of them all; `own` is what only stages of this operation can do.
+template <class S, class Support>
+void check_description(const nlohmann::json& all, const S& (*find)(std::string_view), const char* own_name, bool Support::*own) {
+    std::size_t expected = 0;
+    for (const flashladder::Stage& stage : stages()) expected += dynamic_cast<const S*>(&stage) != nullptr;
+    REQUIRE(all.size() == expected);
     for (std::size_t i = 0; i < all.size(); ++i) {
-        const Support& s = find_stage(all[i].at("stage").get<std::string>()).supports;
+        const Support& s = find(all[i].at("stage").get<std::string>()).supports;
         CHECK(all[i].at("stage") == s.stage);
         CHECK(all[i].at("head_dims") == s.head_dims);
         CHECK(all[i].at("dtypes").at(0) == to_string(s.dtypes[0]));
         CHECK(all[i].at("dtypes").size() == s.dtypes.size());
         CHECK(all[i].at("causal") == s.causal);
-        CHECK(all[i].at("lse") == s.lse);
+        CHECK(all[i].at(own_name) == s.*own);
         CHECK(all[i].at("grouped_query") == s.grouped_query);
         CHECK(all[i].at("strides") == s.strides);
         CHECK(all[i].at("compute_capability") == s.compute_capability);
@@ -75,6 +77,16 @@ TEST_CASE("the stages and what they can do") {
         const auto form = nlohmann::json::parse(R"([{"variant": "of the test", "head_dims": [64]}])");
         CHECK(all[i].at("variants") == (s.stage == swapped ? form : nlohmann::json::array()));
     }
+}
+
+TEST_CASE("the stages and what they can do") {
+    const char* json = nullptr;
+    REQUIRE(text(flashladder_stages(&json)) == "no error");
+    check_description(nlohmann::json::parse(json), find_stage, "lse", &Support::lse);
+    REQUIRE(text(flashladder_backward_stages(&json)) == "no error");
+    const nlohmann::json back = nlohmann::json::parse(json);
+    CHECK(back.size() == 2);
+    check_description(back, attention_backward::find_stage, "deterministic", &attention_backward::Support::deterministic);
 }
 
 TEST_CASE("a stage launched from C agrees with the reference, LSE too") {
@@ -203,6 +215,116 @@ TEST_CASE("errors are text that names what is wrong") {
 
     c = problem.c, c.n_q = c.n_k = 1 << 30;  // more than any device has: not the stage's refusal
     CHECK(text(flashladder_forward_from_host(&c)).starts_with("allocating "));
+    CHECK(flashladder_refused() == 0);
+}
+
+constexpr const char *backward_standard = "15-standard-backward", *key_blocks = "17-key-blocks";
+
+/// The gradients of a problem as C asks for them, with memory and inputs of their own.
+struct CGradients {
+    attention_backward::Inputs inputs;
+    const attention_backward::Stage& stage;
+    attention_backward::DeviceProblem device;
+    FlashLadderBackward c;
+
+    CGradients(const char* name, const AttentionShape& s)
+        : inputs(attention_backward::backward_inputs(s, Values::normal, test_seed())),
+          stage(attention_backward::find_stage(name)),
+          device(stage, inputs) {
+        const attention_backward::BackwardArgs a = device.args();
+        c = {name, to_string(s.dtype), s.batch, s.heads, s.kv_heads, s.n_q, s.n_k, s.head_dim, s.causal, a.scale,
+             a.Q,  a.K,                a.V,     a.O,     a.dO,       a.lse, a.dQ,  a.dK,       a.dV,     a.scratch,
+             {},   {},                 {},      {},      {},         {},    {},    {},         {}};
+    }
+
+    void check(const attention_backward::Outputs& outputs) const {
+        const auto rows = attention_backward::rows_to_check(inputs.shape(), 1, 1 << 20);
+        const attention_backward::Comparison result =
+            attention_backward::compare(outputs, inputs.shape(), attention_backward::reference_gradients(inputs, rows),
+                                        attention_backward::standard_gradients(inputs, rows));
+        CHECK_MESSAGE(result.passed, result.describe(inputs.shape()));
+    }
+};
+
+TEST_CASE("gradients from C agree with the reference, from tensors of the device and of the host") {
+    for (const char* name : {backward_standard, key_blocks}) {
+        CAPTURE(name);
+        AttentionShape shape = grouped_causal();
+        shape.causal = name == key_blocks;
+        const CGradients problem(name, shape);
+        REQUIRE(text(flashladder_backward(&problem.c)) == "no error");
+        REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+        problem.check(problem.device.outputs());
+
+        const attention_backward::Inputs& in = problem.inputs;
+        attention_backward::Outputs out{std::vector<float>(shape.q_elements()), std::vector<float>(shape.kv_elements()),
+                                        std::vector<float>(shape.kv_elements())};
+        FlashLadderBackward c = problem.c;
+        c.Q = in.forward.Q.data(), c.K = in.forward.K.data(), c.V = in.forward.V.data(), c.O = in.O.data();
+        c.dO = in.dO.data(), c.lse = in.lse.data(), c.dQ = out.dQ.data(), c.dK = out.dK.data(), c.dV = out.dV.data();
+        c.scratch = nullptr;
+        REQUIRE(text(flashladder_backward_from_host(&c)) == "no error");
+        problem.check(out);
+
+        std::size_t bytes = 0;
+        REQUIRE(text(flashladder_backward_scratch_bytes(&problem.c, &bytes)) == "no error");
+        CHECK(bytes == problem.stage.scratch_bytes(shape));
+        CHECK(bytes > 0);
+    }
+}
+
+TEST_CASE("errors of gradients are text that names what is wrong") {
+    CGradients problem(key_blocks, grouped_causal());
+    std::size_t bytes = 77;
+    const auto all = [&](const FlashLadderBackward& c) {
+        const std::string error = text(flashladder_backward(&c));
+        CHECK(flashladder_refused() == 1);
+        CHECK(error == text(flashladder_backward_from_host(&c)));
+        CHECK(error == text(flashladder_backward_scratch_bytes(&c, &bytes)));
+        CHECK(bytes == 77);
+        return error;
+    };
+    FlashLadderBackward c = problem.c;
+    c.stage = swapped;
+    CHECK(all(c) == "03-row-swapped-loops does not compute attention's gradients");
+    c.stage = nullptr;
+    CHECK(all(c) == "stage is a null pointer");
+    c = problem.c, c.dtype = "f64";
+    CHECK(all(c) == "dtype 'f64' is not f32, bf16 or f16");
+    c.dtype = "bf16";
+    CHECK(all(c) == "17-key-blocks: dtype bf16 is not supported (only f32)");
+    c = problem.c, c.n_k = 0;
+    CHECK(all(c) == "17-key-blocks: n_k is 0, but must be at least 1");
+    c = problem.c, c.stage = backward_standard;
+    CHECK(all(c) == "15-standard-backward: causal is not supported (from 16-recomputation on)");
+    const auto refused = [&](const FlashLadderBackward& c) {
+        const std::string error = text(flashladder_backward(&c));
+        CHECK(flashladder_refused() == 1);
+        return error;
+    };
+    const auto without = [&](const char* name, auto pointer) {
+        c = problem.c, c.*pointer = nullptr;
+        for (const auto backward : {flashladder_backward, flashladder_backward_from_host}) {
+            CHECK(text(backward(&c)) == std::string("17-key-blocks: ") + name + " is a null pointer");
+            CHECK(flashladder_refused() == 1);
+        }
+    };
+    using C = FlashLadderBackward;
+    without("Q", &C::Q), without("K", &C::K), without("V", &C::V), without("O", &C::O), without("dO", &C::dO);
+    without("lse", &C::lse), without("dQ", &C::dQ), without("dK", &C::dK), without("dV", &C::dV);
+    c = problem.c, c.scratch = nullptr;
+    CHECK(refused(c) == "17-key-blocks: scratch is a null pointer, but 1056 bytes are needed");
+    struct Strided { const char* name; long long (C::*strides)[3]; };
+    for (const auto& [name, strides] : {Strided{"Q", &C::Q_strides}, {"K", &C::K_strides}, {"V", &C::V_strides},
+                                        {"O", &C::O_strides}, {"dO", &C::dO_strides}, {"dQ", &C::dQ_strides},
+                                        {"dK", &C::dK_strides}, {"dV", &C::dV_strides}}) {
+        c = problem.c;
+        long long (&of)[3] = c.*strides;
+        of[0] = 1, of[1] = 2, of[2] = 3;
+        CHECK(refused(c) == std::string("17-key-blocks: ") + name +
+                             " is not contiguous (strides 1, 2, 3 of batch, head, row): no strides are supported");
+    }
+    CHECK(text(flashladder_backward(&problem.c)) == "no error");
     CHECK(flashladder_refused() == 0);
 }
 

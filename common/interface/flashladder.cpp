@@ -8,6 +8,7 @@
 #include "harness/device_buffer.h"
 #include "launch.h"
 #include "operations/attention/stage.h"
+#include "operations/attention_backward/stage.h"
 #include "operations/gemm/stage.h"
 
 namespace flashladder {
@@ -40,7 +41,8 @@ std::string text(const char* value, const char* name) {
     return value;
 }
 
-attention::AttentionShape shape_of(const FlashLadderForward& p) {
+template <class Problem>
+attention::AttentionShape shape_of(const Problem& p) {
     return {p.batch, p.heads, p.kv_heads, p.n_q, p.n_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
 }
 
@@ -50,14 +52,25 @@ Strides strides_of(const long long (&strides)[3]) { return {strides[0], strides[
 const attention::Stage& stage_of(const FlashLadderForward& p) {
     const attention::Stage& stage = attention::find_stage(text(p.stage, "stage"));
     const std::string why = why_unsupported(stage, shape_of(p), p.lse != nullptr);
-    if (!why.empty()) throw std::invalid_argument(why);
-    return stage;
+    return why.empty() ? stage : throw std::invalid_argument(why);
+}
+const attention_backward::Stage& stage_of(const FlashLadderBackward& p) {
+    const attention_backward::Stage& stage = attention_backward::find_stage(text(p.stage, "stage"));
+    const std::string why = why_unsupported(stage, shape_of(p));
+    return why.empty() ? stage : throw std::invalid_argument(why);
 }
 
-void forward(const FlashLadderForward& p) {
+void launch(const FlashLadderForward& p) {
     attention::find_stage(text(p.stage, "stage"))
         .launch(attention::ForwardArgs{shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
                  strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides)});
+}
+void launch(const FlashLadderBackward& p) {
+    attention_backward::find_stage(text(p.stage, "stage"))
+        .launch(attention_backward::BackwardArgs{
+            shape_of(p), p.Q, p.K, p.V, p.O, p.dO, p.lse, p.dQ, p.dK, p.dV, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+            strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides),
+            strides_of(p.dO_strides), strides_of(p.dQ_strides), strides_of(p.dK_strides), strides_of(p.dV_strides)});
 }
 
 /// The bytes from a tensor's first element to behind its last one.
@@ -78,24 +91,26 @@ struct OnDevice : DeviceBuffer {
     }
 };
 
-std::string describe_stages() {
+/// Of an operation's stages, as JSON; `own` is what only they can do.
+template <class OperationStage, class Support>
+std::string describe_stages(const char* own_name, bool Support::*own) {
     nlohmann::json all = nlohmann::json::array();
     for (const Stage& any : stages()) {
-        const auto* stage = dynamic_cast<const attention::Stage*>(&any);
+        const auto* stage = dynamic_cast<const OperationStage*>(&any);
         if (!stage) continue;
-        const attention::Support& s = stage->supports;
+        const Support& s = stage->supports;
         std::vector<std::string> dtypes;
         for (const DType dtype : s.dtypes) dtypes.push_back(to_string(dtype));
         nlohmann::json forms = nlohmann::json::array();
         for (const Stage& form : variants())
             if (form.folder() == s.stage)
                 forms.push_back({{"variant", form.variant()},
-                                 {"head_dims", dynamic_cast<const attention::Stage&>(form).supports.head_dims}});
+                                 {"head_dims", dynamic_cast<const OperationStage&>(form).supports.head_dims}});
         all.push_back({{"stage", s.stage},
                        {"head_dims", s.head_dims},
                        {"dtypes", dtypes},
                        {"causal", s.causal},
-                       {"lse", s.lse},
+                       {own_name, s.*own},
                        {"grouped_query", s.grouped_query},
                        {"strides", s.strides},
                        {"compute_capability", s.compute_capability},
@@ -113,7 +128,7 @@ using namespace flashladder;
 
 const char* flashladder_stages(const char** json) {
     return error_of([&] {
-        static const std::string description = describe_stages();
+        static const std::string description = describe_stages<attention::Stage>("lse", &attention::Support::lse);
         *json = description.c_str();
     });
 }
@@ -123,7 +138,7 @@ const char* flashladder_scratch_bytes(const FlashLadderForward* problem, size_t*
 }
 
 const char* flashladder_forward(const FlashLadderForward* problem) {
-    return error_of([&] { forward(*problem); });
+    return error_of([&] { launch(*problem); });
 }
 
 const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
@@ -142,9 +157,55 @@ const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
         const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
         p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
         p.scratch = scratch.data();
-        forward(p);
+        launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
         O.copy_to(problem->O), lse.copy_to(problem->lse);
+    });
+}
+
+const char* flashladder_backward_stages(const char** json) {
+    return error_of([&] {
+        static const std::string description =
+            describe_stages<attention_backward::Stage>("deterministic", &attention_backward::Support::deterministic);
+        *json = description.c_str();
+    });
+}
+
+const char* flashladder_backward_scratch_bytes(const FlashLadderBackward* problem, size_t* bytes) {
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(shape_of(*problem)); });
+}
+
+const char* flashladder_backward(const FlashLadderBackward* problem) {
+    return error_of([&] { launch(*problem); });
+}
+
+const char* flashladder_backward_from_host(const FlashLadderBackward* problem) {
+    return error_of([&] {
+        FlashLadderBackward p = *problem;
+        const attention::AttentionShape s = shape_of(p);
+        const attention_backward::Stage& stage = stage_of(p);
+        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q},   {"K", p.K},   {"V", p.V},
+                                                               {"O", p.O},   {"dO", p.dO}, {"lse", p.lse},
+                                                               {"dQ", p.dQ}, {"dK", p.dK}, {"dV", p.dV}};
+        for (const auto& [name, pointer] : tensors)
+            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        const auto of_queries = [&](const void* host, const long long (&strides)[3]) {
+            return OnDevice(host, extent_bytes(s, s.heads, s.n_q, strides_of(strides)));
+        };
+        const auto of_keys = [&](const void* host, const long long (&strides)[3]) {
+            return OnDevice(host, extent_bytes(s, s.kv_heads, s.n_k, strides_of(strides)));
+        };
+        const OnDevice Q = of_queries(p.Q, p.Q_strides), K = of_keys(p.K, p.K_strides), V = of_keys(p.V, p.V_strides);
+        const OnDevice O = of_queries(p.O, p.O_strides), dO = of_queries(p.dO, p.dO_strides);
+        const OnDevice lse(p.lse, s.lse_elements() * sizeof(float));
+        const OnDevice dQ = of_queries(p.dQ, p.dQ_strides), dK = of_keys(p.dK, p.dK_strides), dV = of_keys(p.dV, p.dV_strides);
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.dO = dO.data();
+        p.lse = static_cast<const float*>(lse.data()), p.dQ = dQ.data(), p.dK = dK.data(), p.dV = dV.data();
+        const DeviceBuffer scratch(stage.scratch_bytes(s));
+        p.scratch = scratch.data();
+        launch(p);
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        dQ.copy_to(problem->dQ), dK.copy_to(problem->dK), dV.copy_to(problem->dV);
     });
 }
 

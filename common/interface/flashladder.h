@@ -51,6 +51,39 @@ const char* flashladder_forward(const FlashLadderForward* problem);
  * Waits. Takes no scratch: it allocates what the stage needs. */
 const char* flashladder_forward_from_host(const FlashLadderForward* problem);
 
+/* The gradients of sum(O dO) for a given dO, by a stage of the way back. Q, K, V, causal and scale are those of a forward
+ * pass, O and lse what it has left. Memory and strides are as in FlashLadderForward, so a stage without "strides" takes
+ * contiguous tensors alone. Where heads share a head of K and V, its gradients are the sums of theirs. */
+typedef struct FlashLadderBackward {
+    const char* stage; /* "17-key-blocks" */
+    const char* dtype; /* of all tensors but lse */
+    int batch, heads, kv_heads, n_q, n_k, head_dim;
+    int causal;
+    float scale;
+    const void* Q;    /* (batch, heads, n_q, head_dim) */
+    const void* K;    /* (batch, kv_heads, n_k, head_dim) */
+    const void* V;    /* (batch, kv_heads, n_k, head_dim) */
+    const void* O;    /* (batch, heads, n_q, head_dim) */
+    const void* dO;   /* (batch, heads, n_q, head_dim) */
+    const float* lse; /* (batch, heads, n_q), contiguous; -infinity of a query that sees no key */
+    void* dQ;         /* (batch, heads, n_q, head_dim) */
+    void* dK;         /* (batch, kv_heads, n_k, head_dim) */
+    void* dV;         /* (batch, kv_heads, n_k, head_dim) */
+    void* scratch;    /* flashladder_backward_scratch_bytes of it, 256-byte aligned; may be null if that is 0 */
+    void* stream;
+    long long Q_strides[3], K_strides[3], V_strides[3], O_strides[3], dO_strides[3];
+    long long dQ_strides[3], dK_strides[3], dV_strides[3];
+} FlashLadderBackward;
+
+/* The stages of the way back, described as flashladder_stages describes those of the forward pass. Instead of "lse" they
+ * have "deterministic": whether each launch gives the same bits. Of the others dQ may differ in the last places. */
+const char* flashladder_backward_stages(const char** json);
+
+/* As their namesakes of the forward pass; the pointers are not looked at for the scratch. */
+const char* flashladder_backward_scratch_bytes(const FlashLadderBackward* problem, size_t* bytes);
+const char* flashladder_backward(const FlashLadderBackward* problem);
+const char* flashladder_backward_from_host(const FlashLadderBackward* problem);
+
 /* Of the thread's last error: 1 if a problem was refused, and nothing was launched; 0 if CUDA or a kernel failed. */
 int flashladder_refused(void);
 

@@ -1,6 +1,6 @@
 """Attention by the stages of FlashLadder: CUDA tensors on the GPU, NumPy arrays and CPU tensors on the emulator."""
 from . import _library
-from ._library import stages
+from ._library import backward_stages, stages
 
 try:
     import torch
@@ -9,49 +9,86 @@ except ImportError:
 else:
     from . import _torch
 
-__all__ = ["attention", "stages"]
+__all__ = ["attention", "attention_backward", "backward_stages", "stages"]
 CUDA_DEVICES = (2, 13)  # DLPack's numbers: device memory, managed memory
 
 
-def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=False):
+def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=False, stage_backward="best"):
     """softmax(scale * q @ k^T) @ v for each batch and head, by one stage of the ladder.
 
     q is (batch, heads, n_q, d); k and v are (batch, kv_heads, n_k, d), and heads is a multiple of kv_heads. They are
     float32, float16 or bfloat16, as the stage supports. Rows of d elements are contiguous; the strides from row to row,
     head to head and batch to batch are those that the stage takes, and stages() says which: nothing is copied on a GPU.
 
-    causal      query i sees the keys j <= i + n_k - n_q
-    scale       of the scores; 1 / sqrt(d) if None
-    stage       a name of stages(), or a variant of one: "04-tensor-cores/split-K"
-    return_lse  return (output, log(sum(exp(scale * q @ k^T)))); the second is float32, (batch, heads, n_q)
+    causal          query i sees the keys j <= i + n_k - n_q
+    scale           of the scores; 1 / sqrt(d) if None
+    stage           a name of stages(), or a variant of one: "04-tensor-cores/split-K"
+    return_lse      return (output, log(sum(exp(scale * q @ k^T)))); the second is float32, (batch, heads, n_q)
+    stage_backward  where PyTorch wants gradients: a name of backward_stages(), or "best", the highest that can do this
 
     The output is like q. PyTorch's tensors give PyTorch's, on their device and its current stream. NumPy arrays, and
-    other tensors on the CPU, give NumPy arrays. Other CUDA tensors need PyTorch, and give its. There are no gradients.
+    other tensors on the CPU, give NumPy arrays. Other CUDA tensors need PyTorch, and give its. Gradients of PyTorch's
+    tensors flow through the output, once, and not through the LSE; attention_backward() is for all others.
 
     TypeError: not a tensor, or a dtype that no stage has. ValueError: no such stage; or shapes, strides, devices or a
-    dtype that this one does not support. RuntimeError: CUDA or the kernel failed; there is no library for the device.
+    dtype that this one does not support, nor, where gradients are wanted, stage_backward. RuntimeError: CUDA or the kernel
+    failed; there is no library for the device; second derivatives.
     """
     scale = None if scale is None else float(scale)
-    if torch and any(isinstance(x, torch.Tensor) for x in (q, k, v)):
-        for name, x in (("q", q), ("k", k), ("v", v)):
-            if not isinstance(x, torch.Tensor):
-                raise TypeError(f"{name} is a {type(x).__name__}, but others of q, k, v are PyTorch tensors")
-        return _torch.attention(q, k, v, causal, scale, stage, return_lse)
+    given, in_torch = _placed(q=q, k=k, v=v)
+    if in_torch:
+        return _torch.attention(*given, causal, scale, stage, return_lse, stage_backward)
 
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not hasattr(x, "__dlpack_device__"):
-            raise TypeError(f"{name} is a {type(x).__name__}, but must be an array of NumPy or a tensor with DLPack")
-    if q.__dlpack_device__()[0] in CUDA_DEVICES:
-        if not torch:
-            raise RuntimeError("CUDA tensors need PyTorch, which allocates the output, and this Python has none")
-        return _torch.attention(*map(torch.from_dlpack, (q, k, v)), causal, scale, stage, return_lse)
-    return _numpy_attention(q, k, v, causal, scale, stage, return_lse)
-
-
-def _numpy_attention(q, k, v, causal, scale, stage, return_lse):
     import numpy as np
-    q, k, v = (x if isinstance(x, np.ndarray) else np.from_dlpack(x) for x in (q, k, v))
+    q, k, v = given
     out = np.empty(q.shape, q.dtype)
     lse = np.empty(q.shape[:3], np.float32) if return_lse else None
     _library.forward("cpu", stage, q, k, v, out, lse, causal, scale)
     return (out, lse) if return_lse else out
+
+
+def attention_backward(q, k, v, out, lse, dout, causal=False, scale=None, stage="best"):
+    """The gradients (dq, dk, dv) of sum(attention(q, k, v) * dout) for a given dout, by one stage of the ladder.
+
+    q, k, v, causal and scale are those of attention(), out and lse what it has returned with return_lse=True. out and dout
+    are like q, lse is float32, (batch, heads, n_q); all are contiguous, unless backward_stages() says that the stage takes
+    strides: a dout that is expanded, of which all elements are one, is refused. dq is like q, dk like k and dv like v: where
+    heads share one of k and v, theirs are the sums. Nothing is copied on a GPU.
+
+    stage  a name of backward_stages(), or "best": the highest that can do this
+
+    Of which libraries tensors may be, and TypeError, ValueError, RuntimeError: as of attention(). PyTorch's tensors need
+    not call this, their backward() does.
+    """
+    scale = None if scale is None else float(scale)
+    given, in_torch = _placed(q=q, k=k, v=v, out=out, lse=lse, dout=dout)
+    if in_torch:
+        return _torch.attention_backward(*given, causal, scale, stage)
+
+    import numpy as np
+    q, k, v = given[:3]
+    contiguous = all(x.flags.c_contiguous for x in (q, k, v))
+    stage = _library.backward_stage("cpu", stage, lambda: (q, k, v), contiguous, causal)
+    gradients = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
+    _library.backward("cpu", stage, *given, *gradients, causal, scale)
+    return gradients
+
+
+def _placed(**tensors):
+    """All as PyTorch's tensors, or all as NumPy's arrays; and whether they are PyTorch's. TypeError if they are neither."""
+    names = list(tensors)
+    if torch and any(isinstance(x, torch.Tensor) for x in tensors.values()):
+        for name, x in tensors.items():
+            if not isinstance(x, torch.Tensor):
+                raise TypeError(f"{name} is a {type(x).__name__}, but others of {', '.join(names)} are PyTorch tensors")
+        return list(tensors.values()), True
+
+    for name, x in tensors.items():
+        if not hasattr(x, "__dlpack_device__"):
+            raise TypeError(f"{name} is a {type(x).__name__}, but must be an array of NumPy or a tensor with DLPack")
+    if tensors["q"].__dlpack_device__()[0] in CUDA_DEVICES:
+        if not torch:
+            raise RuntimeError("CUDA tensors need PyTorch, which allocates the output, and this Python has none")
+        return [torch.from_dlpack(x) for x in tensors.values()], True
+    import numpy as np
+    return [x if isinstance(x, np.ndarray) else np.from_dlpack(x) for x in tensors.values()], False

@@ -32,18 +32,71 @@ def stages():
     return json.loads(library("cpu").stages)
 
 
-@functools.lru_cache(maxsize=None)
-def names(backend):
+def backward_stages():
+    """What each stage of the way back can do, lowest first, as stages() says it of the others. Instead of "lse" there is
+    "deterministic": whether each launch gives the same bits."""
+    return json.loads(library("cpu").backward_stages)
+
+
+def _names(described):
     """Of stages, and of all that can be asked for, their variants too."""
-    described = json.loads(library(backend).stages)
     plain = [stage["stage"] for stage in described]
     forms = [f"{stage['stage']}/{form['variant']}" for stage in described for form in stage["variants"]]
     return plain, {*plain, *forms}
 
 
+@functools.lru_cache(maxsize=None)
+def _described(backend):
+    return json.loads(library(backend).stages)
+
+
+@functools.lru_cache(maxsize=None)
+def _backward_described(backend):
+    return json.loads(library(backend).backward_stages)
+
+
 def forward(backend, stage, q, k, v, out, lse, causal, scale, stream=0, allocate=None):
     """_core.Library.forward of the backend's library. ValueError if it has no such stage."""
-    plain, known = names(backend)
+    plain, known = _names(_described(backend))
     if stage not in known:
         raise ValueError(f"there is no stage {stage!r}; there are {', '.join(plain)}")
     library(backend).forward(q, k, v, out, lse, stage, bool(causal), scale, stream, allocate)
+
+
+def check_lse(backend, stage):
+    """ValueError if the stage's gradients are wanted, but it has no LSE for them."""
+    able = [described["stage"] for described in _described(backend) if described["lse"]]
+    if stage.split("/")[0] in set(_names(_described(backend))[0]) - set(able):
+        raise ValueError(f"{stage} gives no LSE, which gradients need; stages that do are {', '.join(able)}")
+
+
+def backward_stage(backend, stage, qkv, contiguous, causal):
+    """The stage that is to compute the gradients; of "best" the highest that can. ValueError if it cannot, or if there is
+    none. `qkv()` gives q, k and v each time anew, for a capsule can be opened once. `contiguous`: whether they are, which
+    stages without strides need."""
+    described = _backward_described(backend)
+    plain, known = _names(described)
+    if stage != "best" and stage not in known:
+        raise ValueError(f"there is no stage {stage!r} for gradients; there are {', '.join(plain)}")
+
+    def check(name):
+        library(backend).check_backward(*qkv(), name, bool(causal))
+        strides = next(s["strides"] for s in described if s["stage"] == name.split("/")[0])
+        if not (contiguous or strides):
+            raise ValueError(f"{name}: q, k or v is not contiguous, and no strides are supported for gradients")
+    if stage != "best":
+        check(stage)
+        return stage
+    reasons = []
+    for name in reversed(plain):
+        try:
+            check(name)
+            return name
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError(f"no stage has these gradients ({'; '.join(reasons)})")
+
+
+def backward(backend, stage, q, k, v, out, lse, dout, dq, dk, dv, causal, scale, stream=0, allocate=None):
+    """_core.Library.backward of the backend's library, by a stage that backward_stage() has given."""
+    library(backend).backward(q, k, v, out, lse, dout, dq, dk, dv, stage, bool(causal), scale, stream, allocate)

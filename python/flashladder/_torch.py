@@ -1,9 +1,38 @@
-"""The PyTorch operator flashladder::attention, so that torch.compile sees one node and CUDA graphs can be captured."""
+"""The PyTorch operators flashladder::attention and flashladder::attention_backward, so that torch.compile sees one node
+for each and CUDA graphs can be captured."""
+import contextlib
 import typing
 
 import torch
 
 from . import _library
+
+Scale = typing.Optional[float]
+
+
+def _dlpack(*tensors):
+    """Without __dlpack__, which would let PyTorch's default stream wait for the current one: no graph could be captured."""
+    return [torch.utils.dlpack.to_dlpack(x) for x in tensors]
+
+
+def _backend(q):
+    return "gpu" if q.is_cuda else "cpu"
+
+
+@contextlib.contextmanager
+def _launch_options(q):
+    """The last arguments of _library's functions: PyTorch's stream on q's device, and its allocator for the scratch."""
+    if not q.is_cuda:
+        yield ()
+        return
+    with torch.cuda.device(q.device):
+        yield torch.cuda.current_stream().cuda_stream, lambda size: _dlpack(
+            torch.empty(size, dtype=torch.uint8, device=q.device))[0]
+
+
+def _backward_stage(stage, q, k, v, causal):
+    contiguous = all(x.is_contiguous() for x in (q, k, v))
+    return _library.backward_stage(_backend(q), stage, lambda: _dlpack(q, k, v), contiguous, causal)
 
 
 def _outputs(q, return_lse):
@@ -11,38 +40,85 @@ def _outputs(q, return_lse):
     return torch.empty_like(q), q.new_empty(q.shape[:3] if return_lse else (0,), dtype=torch.float32)
 
 
-def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: typing.Optional[float], stage: str,
-         return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: Scale, stage: str, return_lse: bool,
+         stage_backward: typing.Optional[str] = None) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+    return_lse = return_lse or stage_backward is not None
+    if stage_backward is not None:  # what the way back will refuse is refused now
+        _library.check_lse(_backend(q), stage)
+        _backward_stage(stage_backward, q, k, v, causal)
     out, lse = _outputs(q, return_lse)
-    # Without __dlpack__, which would let PyTorch's default stream wait for the current one: no graph could be captured.
-    capsules = [torch.utils.dlpack.to_dlpack(x) for x in (q, k, v, out, lse)]
+    capsules = _dlpack(q, k, v, out, lse)
     if not return_lse:
         capsules[-1] = None
-    if not q.is_cuda:
-        _library.forward("cpu", stage, *capsules, causal, scale)
-        return out, lse
-
-    def allocate(scratch_bytes):
-        return torch.utils.dlpack.to_dlpack(torch.empty(scratch_bytes, dtype=torch.uint8, device=q.device))
-    with torch.cuda.device(q.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        _library.forward("gpu", stage, *capsules, causal, scale, stream, allocate)
+    with _launch_options(q) as options:
+        _library.forward(_backend(q), stage, *capsules, causal, scale, *options)
     return out, lse
+
+
+def _fake(q, k, v, causal, scale, stage, return_lse, stage_backward=None):
+    return _outputs(q, return_lse or stage_backward is not None)
+
+
+def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor,
+                  causal: bool, scale: Scale, stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    stage = _backward_stage(stage, q, k, v, causal)
+    gradients = [torch.empty_like(x) for x in (q, k, v)]
+    with _launch_options(q) as options:
+        _library.backward(_backend(q), stage, *_dlpack(q, k, v, out, lse, dout, *gradients), causal, scale, *options)
+    return tuple(gradients)
+
+
+def _save(ctx, inputs, output):
+    q, k, v, ctx.causal, ctx.scale, _, _, ctx.stage = inputs
+    out, lse = output
+    if ctx.stage is None:
+        raise RuntimeError("flashladder::attention gives gradients only where its stage_backward names a stage, or is "
+                           "\"best\"")
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(q, k, v, out, lse)
+
+
+def _gradients(ctx, dout, _):
+    q, k, v, out, lse = ctx.saved_tensors
+    if dout.stride() != out.stride():  # of a sum's gradient, say, all elements are one; the stages want them apart
+        dout = torch.empty_like(out).copy_(dout)
+    gradients = _backward_operator(q, k, v, out, lse, dout, ctx.causal, ctx.scale, ctx.stage)
+    return *gradients, None, None, None, None, None
+
+
+def _refuse_second_derivatives(ctx, *_):
+    raise RuntimeError("flashladder.attention has no second derivatives: its gradients cannot be differentiated again")
 
 
 if hasattr(torch.library, "custom_op"):  # PyTorch 2.4
     _operator = torch.library.custom_op("flashladder::attention", _run, mutates_args=())
-    _operator.register_fake(lambda q, k, v, causal, scale, stage, return_lse: _outputs(q, return_lse))
+    _operator.register_fake(_fake)
+    _backward_operator = torch.library.custom_op("flashladder::attention_backward", _run_backward, mutates_args=())
+    _backward_operator.register_fake(lambda q, k, v, *_: tuple(torch.empty_like(x) for x in (q, k, v)))
+    _operator.register_autograd(_gradients, setup_context=_save)
+    _backward_operator.register_autograd(_refuse_second_derivatives)
 else:
-    _operator = _run
+    _operator, _backward_operator = _run, _run_backward
 
 
-def attention(q, k, v, causal, scale, stage, return_lse):
-    """flashladder.attention of PyTorch tensors."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check(q, **tensors):
+    for name, x in {"q": q, **tensors}.items():
         if x.layout != torch.strided:
             raise TypeError(f"{name} has layout {x.layout}, but must have torch.strided")
         if x.device != q.device:  # here, because PyTorch takes a tensor of its meta device as a wish for a dry run
             raise ValueError(f"{name} is on {x.device}, but q is on {q.device}")
-    out, lse = _operator(q, k, v, bool(causal), scale, str(stage), return_lse)
+
+
+def attention(q, k, v, causal, scale, stage, return_lse, stage_backward):
+    """flashladder.attention of PyTorch tensors."""
+    _check(q, k=k, v=v)
+    differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    out, lse = _operator(q, k, v, bool(causal), scale, str(stage), bool(return_lse),
+                         str(stage_backward) if differentiable else None)
     return (out, lse) if return_lse else out
+
+
+def attention_backward(q, k, v, out, lse, dout, causal, scale, stage):
+    """flashladder.attention_backward of PyTorch tensors."""
+    _check(q, k=k, v=v, out=out, lse=lse, dout=dout)
+    return _backward_operator(q, k, v, out, lse, dout, bool(causal), scale, str(stage))

@@ -7,12 +7,13 @@ from problems import sampled_rows
 # As common/operations/attention/comparison.cpp has them: the relative error that is allowed, and the last place.
 ALLOWED_ERROR = {"f32": 1e-5, "bf16": 5e-3, "f16": 1e-3}
 EPSILON = {"f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
+ALLOWED_GRADIENT_ERROR = {"f32": 1e-5, "bf16": 4e-3, "f16": 6e-4}  # attention_backward/comparison.cpp
 CHUNK_BYTES = 1 << 30  # of the scores that a reference holds at a time
 
 
-def why_wrong(dtype, error, worst_row, allowed_worst_row, lse_error=0.0):
+def why_wrong(dtype, error, worst_row, allowed_worst_row, lse_error=0.0, allowed_errors=ALLOWED_ERROR):
     """The rules of the tests: a line that says which is broken, or "". NaN breaks each."""
-    allowed = ALLOWED_ERROR[dtype]
+    allowed = allowed_errors[dtype]
     for name, value, bound in (("error", error, allowed), ("worst row", worst_row, allowed_worst_row),
                                ("LSE error", lse_error, allowed)):
         if not value <= bound:
@@ -80,3 +81,62 @@ class Check:
         wrong = why_wrong(self.dtype, error, worst_row, self.allowed_worst_row, lse_error)
         number = lambda x: x if math.isfinite(x) else None  # JSON has no NaN
         return {"error": number(error), "worst_row": number(worst_row)} | ({"wrong": wrong} if wrong else {})
+
+
+# ---- gradients
+
+
+def gradients_of(q, k, v, dO, causal, real, stored):
+    """dQ, dK, dV as the definition reads, a head at a time. Sums are of type `real`, as is what comes back; what the standard
+    way would store is rounded to `stored`."""
+    n_q, n_k, scale, group = q.shape[2], k.shape[2], q.shape[3]**-0.5, q.shape[1] // k.shape[1]
+    hidden = torch.arange(n_k, device=q.device) > torch.arange(n_q, device=q.device)[:, None] + n_k - n_q
+    dQ, dK, dV = (torch.zeros(x.shape, dtype=real, device=q.device) for x in (q, k, v))
+    rounded = lambda x: x.to(stored).to(real)
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            Q, K, V, dO_h = (x.to(real) for x in (q[b, h], k[b, h // group], v[b, h // group], dO[b, h]))
+            S = scale * (Q @ K.mT)
+            if causal:
+                S.masked_fill_(hidden, -math.inf)
+            exact_P = S.softmax(-1)
+            D = (dO_h * rounded(exact_P @ V)).sum(-1, keepdim=True)
+            P = rounded(exact_P)
+            dS = rounded(P * (rounded(dO_h @ V.mT) - D))
+            dQ[b, h] = scale * (dS @ K)
+            dK[b, h // group] += scale * (dS.mT @ Q)
+            dV[b, h // group] += P.mT @ dO_h
+    return tuple(map(rounded, (dQ, dK, dV)))
+
+
+def gradient_errors(found, reference):
+    """Relative Frobenius error of a gradient, and the largest error of a row. That is a part of the largest row, for rows may
+    be 0: a query that sees one key. NaN if anything is not finite."""
+    if not torch.isfinite(found).all():
+        return math.nan, math.nan
+    difference = found.double() - reference
+    return ((difference.norm() / reference.norm()).item(),
+            (difference.norm(dim=-1).max() / reference.norm(dim=-1).max()).item())
+
+
+class GradientCheck:
+    """Judges the variants of one problem on inputs q, k, v, O, lse, dO, against float64."""
+
+    def __init__(self, inputs, causal, dtype):
+        self.inputs, self.dtype = inputs, dtype
+        q, k, v, _, _, dO = inputs
+        self.reference = gradients_of(q, k, v, dO, causal, torch.float64, torch.float64)
+        standard = gradients_of(q, k, v, dO, causal, torch.float32, q.dtype)
+        self.allowed_worst_rows = [2 * max(gradient_errors(x, y)[1], EPSILON[dtype]) for x, y in zip(standard, self.reference)]
+
+    def verdict(self, run, writes_to_ours=False):
+        """{error, worst_row, wrong?} of the worst of the three. Ours is given gradients full of NaN."""
+        given = {}
+        if writes_to_ours:
+            given["gradients"] = tuple(torch.full_like(x, math.nan) for x in self.inputs[:3])
+        of_each = [gradient_errors(x, y) for x, y in zip(run(*self.inputs, **given), self.reference)]
+        wrong = [f"{name}: {why}" for name, (error, worst_row), allowed in zip(("dQ", "dK", "dV"), of_each, self.allowed_worst_rows)
+                 if (why := why_wrong(self.dtype, error, worst_row, allowed, allowed_errors=ALLOWED_GRADIENT_ERROR))]
+        worst = lambda values: max(values) if all(map(math.isfinite, values)) else None  # JSON has no NaN
+        error, worst_row = map(worst, zip(*of_each))
+        return {"error": error, "worst_row": worst_row} | ({"wrong": "; ".join(wrong)} if wrong else {})

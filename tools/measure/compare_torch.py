@@ -4,6 +4,7 @@
     tools/measure/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
     tools/measure/compare_torch.py --ladder                            two problems, N = 4096, under a minute
     tools/measure/compare_torch.py --d 128 --n 8192 --causal           one problem
+    tools/measure/compare_torch.py --backward --dtype f32 --ladder     gradients, beside those of autograd
     tools/measure/compare_torch.py --more --json docs/results/compare.json    adds grouped queries, odd lengths, d = 256
                                                                        and speed over a longer time, of the highest two
                                                                        stages
@@ -25,9 +26,9 @@ import sys
 import time
 
 from card import CardSampler, card_state, clocks_of, samples_between, start_card_query
-from checks import EPSILON, Check
-from kernels import (CUDNN, FLASH, LIBRARY, PACKAGES, SDPA_BACKENDS, open_library, peer_name, peer_run, stage_run,
-                     torch)
+from checks import EPSILON, Check, GradientCheck, attention_rows
+from kernels import (CUDNN, FLASH, LIBRARY, PACKAGES, SDPA_BACKENDS, capture_stream, open_library, peer_backward_run, peer_name,
+                     peer_run, stage_backward_run, stage_run, torch)
 from ncu import commit
 from problems import GRIDS, MORE, SUSTAINED, Shape, shape
 
@@ -69,7 +70,7 @@ def matmul_tflops(times):
     return 2 * MATMUL_N**3 / statistics.median(times[MATMUL]) / 1e9
 
 
-def result_rows(shape, dtype, checked, times, launches):
+def result_rows(shape, dtype, checked, times, launches, backward=False):
     """Rows for the result file: of all that was checked, in the order of their names, stages first.
     checked: {name: {error, worst_row, wrong?}}; times: {name: [ms, by round]} of what was timed and of MATMUL."""
     rows, below = [], None
@@ -81,7 +82,7 @@ def result_rows(shape, dtype, checked, times, launches):
         if name in times:
             ms = times[name]
             median = statistics.median(ms)
-            tflops = shape.flops() / median / 1e9
+            tflops = shape.flops(backward) / median / 1e9
             row |= {"ms": median, "ms_min": min(ms), "ms_max": max(ms), "samples": len(ms), "launches": launches,
                     "tflops": tflops, "percent_of_matmul": 100 * tflops / matmul_tflops(times),
                     "ratio_flash": speed_ratio(ms, times.get(FLASH)), "ratio_cudnn": speed_ratio(ms, times.get(CUDNN)),
@@ -161,16 +162,16 @@ def milliseconds(work):
 def capture(run, inputs, launches):
     """A CUDA graph of so many launches in a row, each on other inputs than the one before."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for q, k, v in itertools.islice(itertools.cycle(inputs), launches):
-            run(q, k, v)
+    with torch.cuda.graph(graph, stream=capture_stream()):
+        for arguments in itertools.islice(itertools.cycle(inputs), launches):
+            run(*arguments)
     return graph.replay
 
 
 def in_a_row(run, inputs, launches):
     def work():
-        for q, k, v in itertools.islice(itertools.cycle(inputs), launches):
-            run(q, k, v)
+        for arguments in itertools.islice(itertools.cycle(inputs), launches):
+            run(*arguments)
     return work
 
 
@@ -214,6 +215,16 @@ def random_inputs(shape, dtype):
             for _ in range(copies)]
 
 
+def backward_inputs(shape, dtype):
+    """The same with what the forward pass has left, and a dO: [(q, k, v, O, lse, dO), ...]"""
+    generator, all_of_them = torch.Generator("cuda").manual_seed(2), []
+    for q, k, v in random_inputs(shape, dtype):
+        O, lse = attention_rows(q, k, v, range(shape.n_q), shape.causal, torch.float32, torch.float32)
+        dO = torch.randn(q.shape, device="cuda", dtype=dtype, generator=generator)
+        all_of_them.append((q, k, v, O.view(q.shape).to(dtype), lse.view(q.shape[:3]), dO))
+    return all_of_them
+
+
 # ---- the run
 
 
@@ -230,24 +241,25 @@ def compare(shape, stages, library, options, stop_at):
     """Checks and times all that can do one problem. Rows of the result file, what was skipped {name: why}, how the
     launches were made, the matrix product's TFLOP/s and the card's state meanwhile."""
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[options.dtype]
-    inputs = random_inputs(shape, dtype)
-    check = Check(inputs[0], shape.causal, options.dtype)
+    inputs = (backward_inputs if options.backward else random_inputs)(shape, dtype)
+    check = (GradientCheck if options.backward else Check)(inputs[0], shape.causal, options.dtype)
+    run_of_stage = stage_backward_run if options.backward else stage_run
     runs, checked, skipped = {}, {}, {}
     for stage in stages:
         name = stage["stage"]
         try:
-            run = stage_run(library, name, shape, options.dtype)
+            run = run_of_stage(library, name, shape, options.dtype)
         except RuntimeError as error:
             skipped[name] = first_line(error)
             continue
         try:
-            checked[name] = check.verdict(run, writes_to_ours=True, has_lse=stage["lse"])
+            checked[name] = check.verdict(run, writes_to_ours=True, **({} if options.backward else {"has_lse": stage["lse"]}))
         except RuntimeError as error:
             checked[name] = {"error": None, "worst_row": None, "wrong": first_line(error)}
         runs[name] = run
     for peer in options.peers:
         try:
-            run = peer_run(peer, shape)
+            run = peer_backward_run(peer, shape, inputs) if options.backward else peer_run(peer, shape)
             checked[peer_name(peer)] = check.verdict(run)
             runs[peer_name(peer)] = run
         except (ImportError, RuntimeError) as error:
@@ -255,7 +267,7 @@ def compare(shape, stages, library, options, stop_at):
     right = {name: run for name, run in runs.items() if "wrong" not in checked[name]}
     del check
     times, launches, method, state = time_variants(right, inputs, options, stop_at)
-    return result_rows(shape, options.dtype, checked, times, launches), skipped, method, matmul_tflops(times), state
+    return result_rows(shape, options.dtype, checked, times, launches, options.backward), skipped, method, matmul_tflops(times), state
 
 
 def sustained(shape, stages, library, options):
@@ -321,6 +333,8 @@ def parse(arguments=None):
     parser.add_argument("--ladder", dest="grid", action="store_const", const="ladder", help="short for --grid ladder")
     parser.add_argument("--more", dest="grid", action="store_const", const="more", help="other problems than those of "
                         "the grids; of the result file, which must be there, it writes 'more' alone")
+    parser.add_argument("--backward", action="store_true", help="the gradients: stages of the way back, and the peers' by "
+                        "autograd; a result file of its own")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, help="fewer rounds if need be, but at least "
                         f"{LEAST_ROUNDS} (default: 45 for --grid ladder, else no limit)")
@@ -347,6 +361,8 @@ def parse(arguments=None):
             parser.error("--heads is not a multiple of --kv-heads")
     else:
         options.shapes = MORE if options.grid == "more" else GRIDS[options.grid]
+    if options.grid == "more" and options.backward:
+        parser.error("--more has no gradients")
     if options.grid == "more" and options.json and not options.json.exists():
         parser.error(f"--more adds to {options.json}, which is not there: run the grid first")
     if options.seconds is None:
@@ -379,12 +395,14 @@ def write_result(result, options):
 def main():
     options = parse()
     library = open_library(options.library)
-    stages = chosen(library.stages(), options)
+    stages = chosen(library.stages(options.backward), options)
 
     device = torch.cuda.get_device_properties(0)
     result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
               "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
               "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    if options.backward:
+        result["operation"] = "attention_backward"
     print(f"{device.name}, CUDA {result['cuda']}, PyTorch {result['torch']}, cuDNN {result['cudnn']}, commit "
           f"{result['commit']}, {options.dtype}")
     states, matmuls, stop_at = [], [], time.monotonic() + options.seconds

@@ -2,6 +2,7 @@
 functions of PyTorch's tensors."""
 import ctypes
 import dataclasses
+import functools
 import importlib
 import json
 import pathlib
@@ -36,6 +37,16 @@ class Forward(ctypes.Structure):
                 *((name + "_strides", ctypes.c_longlong * 3) for name in ("Q", "K", "V", "O"))]
 
 
+GRADIENT_TENSORS = "Q", "K", "V", "O", "dO", "dQ", "dK", "dV"
+
+
+class Backward(ctypes.Structure):
+    """FlashLadderBackward."""
+    _fields_ = [*Forward._fields_[:10],
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "dO", "lse", "dQ", "dK", "dV", "scratch", "stream")),
+                *((name + "_strides", ctypes.c_longlong * 3) for name in GRADIENT_TENSORS)]
+
+
 class Library:
     """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
 
@@ -48,19 +59,23 @@ class Library:
         if error := function(*map(ctypes.byref, arguments)):
             raise RuntimeError(error.decode())
 
-    def stages(self):
+    def stages(self, backward=False):
         """[{stage, dtypes, head_dims, causal, lse, ...}]"""
         text = ctypes.c_char_p()
-        self.call("flashladder_stages", text)
+        self.call("flashladder_backward_stages" if backward else "flashladder_stages", text)
         return json.loads(text.value)
 
     def scratch_bytes(self, problem):
         size = ctypes.c_size_t()
-        self.call("flashladder_scratch_bytes", problem, size)
+        backward = isinstance(problem, Backward)
+        self.call("flashladder_backward_scratch_bytes" if backward else "flashladder_scratch_bytes", problem, size)
         return size.value
 
     def forward(self, problem):
         self.call("flashladder_forward", problem)
+
+    def backward(self, problem):
+        self.call("flashladder_backward", problem)
 
 
 def open_library(path):
@@ -96,7 +111,32 @@ def stage_run(library, stage, shape, dtype):
     return run
 
 
+def stage_backward_run(library, stage, shape, dtype):
+    """run(q, k, v, O, lse, dO, gradients) of a stage of the way back on PyTorch's current stream; returns (dQ, dK, dV), which
+    are `gradients` where they are given. RuntimeError if it cannot do this."""
+    problem = Backward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5, **dataclasses.asdict(shape))
+    scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
+
+    def run(q, k, v, O, lse, dO, gradients=None):
+        gradients = tuple(map(torch.empty_like, (q, k, v))) if gradients is None else gradients
+        for name, tensor in zip(GRADIENT_TENSORS, (q, k, v, O, dO, *gradients)):
+            setattr(problem, name, tensor.data_ptr())
+            setattr(problem, name + "_strides", tensor.stride()[:3])
+        problem.lse, problem.scratch = lse.data_ptr(), scratch.data_ptr()
+        problem.stream = torch.cuda.current_stream().cuda_stream
+        library.backward(problem)
+        return gradients
+    return run
+
+
 # ---- the peers
+
+
+@functools.lru_cache(maxsize=None)
+def capture_stream():
+    """Where CUDA graphs are captured. PyTorch runs the way back on the stream of the forward pass, so that a graph of the
+    one needs the other on its stream."""
+    return torch.cuda.Stream()
 
 
 def peer_run(peer, shape):
@@ -116,6 +156,23 @@ def peer_run(peer, shape):
         with sdpa_kernel(backend):
             return scaled_dot_product_attention(q, k, v, is_causal=shape.causal,
                                                 enable_gqa=shape.kv_heads < shape.heads)
+    return run
+
+
+def peer_backward_run(peer, shape, inputs):
+    """run(q, k, v, O, lse, dO) of a peer's way back, of one of `inputs`; returns (dQ, dK, dV). Its forward pass has been
+    before, for all of them. ImportError or RuntimeError, now or at the first run, if there is no such."""
+    forward, passed = peer_run(peer, shape), {}
+    capture_stream().wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(capture_stream()):
+        for q, k, v, *_ in inputs:
+            leaves = tuple(x.detach().requires_grad_() for x in (q, k, v))
+            passed[q.data_ptr()] = forward(*leaves), leaves
+    torch.cuda.current_stream().wait_stream(capture_stream())
+
+    def run(q, k, v, O, lse, dO):
+        out, leaves = passed[q.data_ptr()]
+        return torch.autograd.grad(out, leaves, dO, retain_graph=True)
     return run
 
 

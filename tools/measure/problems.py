@@ -14,9 +14,9 @@ class Shape:
     head_dim: int
     causal: bool
 
-    def flops(self):
-        """Of the forward pass, as every paper counts them."""
-        return 4 * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
+    def flops(self, backward=False):
+        """Of the forward pass, as every paper counts them, or of the way back: five products for two."""
+        return (10 if backward else 4) * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
 
     def __str__(self):
         heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads < self.heads else f"{self.heads}"
