@@ -132,8 +132,12 @@ function(quick_headers)
     target_link_libraries(quick_headers PRIVATE harness kernel_options unfinished_options quick_options)
     target_compile_definitions(quick_headers PRIVATE FLASHLADDER_NO_VARIANTS)
     file(GLOB stages CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/common/operations/*/stage.h)
-    target_precompile_headers(quick_headers PRIVATE ${memory_functions} ${stages}
-      ${CMAKE_SOURCE_DIR}/common/operations/attention/launch_forward.h)
+    # By a file of our own: CMake gives the one that it writes the time of CMakeLists.txt, whatever has come since.
+    set(headers ${memory_functions} ${stages} ${CMAKE_SOURCE_DIR}/common/operations/attention/launch_forward.h)
+    list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
+    list(JOIN headers "" headers)
+    file(CONFIGURE OUTPUT quick_headers.h CONTENT "${headers}" @ONLY)
+    target_precompile_headers(quick_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/quick_headers.h)
   endif()
 endfunction()
 

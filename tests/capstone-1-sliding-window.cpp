@@ -149,6 +149,7 @@ TEST_CASE("counted: exponentials of the tiles that are visited, divisions of the
         const double tiles = double(keys_of_blocks(s, block)) / block + 2 * ((s.n_q + block - 1) / block);
         check_at_most("exponentials", double(work.exponentials), 1.3 * block * block * tiles, s);
         check_at_most("divisions", double(work.divisions), 16.0 * ((s.n_q + block - 1) / block * block), s);
+        if (emulator::optimised_by_clang) continue;  // it copies a float4 part by part; a learner's kernel is not optimised
         const emulator::SharedWork shared = work.all_shared();
         check_at_most("wavefronts of shared memory that are bank conflicts", double(shared.conflicts),
                       0.1 * double(shared.wavefronts), s);
