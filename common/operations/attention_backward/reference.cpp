@@ -105,7 +105,7 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
 
     struct Pair {
         Real P, dS;
-        double size_of_P, size_of_dS;  // of what they are made of: rounding is measured by it
+        double size_of_P, size_of_dS, without_D;  // of what they are made of: rounding is measured by it
     };
     /// Of a query and a key that it sees, by their rows.
     const auto of_pair = [&](Row i, Row j) {
@@ -115,7 +115,8 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
         const double of_S = s.dtype == DType::f32 ? double(scale) * norm_of_products(Q + i * d, K + j * d, d) : 0;
         const double of_dP = norm_of_products(dO + i * d, V + j * d, d), difference = double(dP) - double(statistics.D[i]);
         return Pair{P, round(P * (dP - statistics.D[i])), double(P) * std::hypot(1, of_S),
-                    double(P) * std::hypot(of_dP, statistics.size_of_D[i], difference * of_S)};
+                    double(P) * std::hypot(of_dP, statistics.size_of_D[i], difference * of_S),
+                    double(P) * std::hypot(of_dP, difference * of_S)};
     };
     const auto add = [d](std::vector<Real>& sum, Real weight, const float* row) {
         for (std::size_t x = 0; x < d; ++x) sum[x] += weight * Real(row[x]);
@@ -132,15 +133,18 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
 
     Gradients out{empty(rows.queries), empty(rows.keys), empty(rows.keys)};
     in_parallel(rows.queries.size(), 16, [&](std::size_t r, std::size_t end) {
-        std::vector<Real> dQ(d);
+        std::vector<Real> dQ(d), mean(d);
         double squares = 0;
         for (; r < end; ++r) {
             const Row i = rows.queries[r], first = heads.first_key(i);
             for (Row j = first; j < first + heads.keys_of(i); ++j) {
                 const Pair pair = of_pair(i, j);
                 add(dQ, pair.dS, K + j * d);
-                squares += pair.size_of_dS * pair.size_of_dS * dot<double>(K + j * d, K + j * d, d);
+                add(mean, pair.P, K + j * d);
+                squares += pair.without_D * pair.without_D * dot<double>(K + j * d, K + j * d, d);
             }
+            // What D has lost, all keys have in common: it stays where their common part would cancel.
+            for (Real& x : mean) squares += std::pow(statistics.size_of_D[i] * double(x), 2), x = 0;
             finish(out.dQ, r, scale, dQ, squares);
         }
     });
