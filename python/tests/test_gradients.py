@@ -11,7 +11,9 @@ import pytest
 import flashladder
 from test_attention import (BF16, DEVICES, FLOAT, STRIDES, as_array, inputs, names, needs_torch, reference, tensors, torch)
 
-ALLOWED_ERROR = 1e-5  # in the norm, of float32: as common/operations/attention_backward/comparison.cpp has it
+# In the norm, as common/operations/attention_backward/comparison.cpp has it.
+ALLOWED_ERRORS = {"float32": 1e-5, "float16": 6e-4, "bfloat16": 4e-3}
+ALLOWED_ERROR = ALLOWED_ERRORS["float32"]
 TEXT = pathlib.Path(__file__).parents[2] / "tests/fixtures/minilm.safetensors"
 
 
@@ -42,13 +44,13 @@ def relative_error(got, expected):
     return np.linalg.norm(np.asarray(got, np.float64) - expected) / np.linalg.norm(expected)
 
 
-def check_gradients(got, expected):
+def check_gradients(got, expected, allowed=ALLOWED_ERROR):
     got = list(got)
     assert len(got) == len(expected)
     for name, x, y in zip(("dq", "dk", "dv"), got, expected):
         assert x.shape == y.shape, name
         error = relative_error(x, y)
-        assert error <= ALLOWED_ERROR, f"{name}: {error}"  # NaN fails
+        assert error <= allowed, f"{name}: {error}"  # NaN fails
 
 
 def leaves(*arrays, dtype="float32", device="cpu"):
@@ -153,6 +155,19 @@ def test_gradients(stage, device):
             got = torch.autograd.grad(out, given, dout_tensor)
             assert all(x.device == q.device and x.dtype == q.dtype for x, q in zip(got, given))
             check_gradients(map(as_array, got), double_gradients(q, k, v, dout, causal, scale))
+
+
+@needs_torch
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_in_16_bits(dtype, device):
+    for q_shape, kv_shape, causal in [((1, 4, 40, 64), (1, 2, 75, 64), True), ((2, 1, 33, 128), (2, 1, 70, 128), False)]:
+        q, k, v, dout = (x.to(device) for x in tensors(*inputs(q_shape, kv_shape), inputs(q_shape, seed=2)[0], dtype=dtype))
+        given = [x.requires_grad_() for x in (q, k, v)]
+        flashladder.attention(*given, causal=causal, stage=BF16).backward(dout)
+        assert all(x.grad.dtype == x.dtype for x in given)
+        exact = double_gradients(*(as_array(x.detach()) for x in (q, k, v, dout)), causal)
+        check_gradients([as_array(x.grad) for x in given], exact, ALLOWED_ERRORS[dtype])
 
 
 @needs_torch
