@@ -31,8 +31,8 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
     tensors flow through the output, once, and not through the LSE; attention_backward() is for all others.
 
     TypeError: not a tensor, or a dtype that no stage has. ValueError: no such stage; or shapes, strides, devices or a
-    dtype that this one does not support, nor, where gradients are wanted, stage_backward. RuntimeError: CUDA or the kernel
-    failed; there is no library for the device; second derivatives.
+    dtype that this one does not support, nor, where gradients are wanted, stage_backward. RuntimeError: CUDA or the
+    kernel failed; there is no library for the device; second derivatives.
     """
     scale = None if scale is None else float(scale)
     given, in_torch = _placed(q=q, k=k, v=v)
@@ -50,15 +50,15 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
 def attention_backward(q, k, v, out, lse, dout, causal=False, scale=None, stage="best"):
     """The gradients (dq, dk, dv) of sum(attention(q, k, v) * dout) for a given dout, by one stage of the ladder.
 
-    q, k, v, causal and scale are those of attention(), out and lse what it has returned with return_lse=True. out and dout
-    are like q, lse is float32, (batch, heads, n_q); all are contiguous, unless backward_stages() says that the stage takes
-    strides: a dout that is expanded, of which all elements are one, is refused. dq is like q, dk like k and dv like v: where
-    heads share one of k and v, theirs are the sums. Nothing is copied on a GPU.
+    q, k, v, causal and scale are those of attention(), out and lse what it has returned with return_lse=True. out and
+    dout are like q, lse is float32, (batch, heads, n_q); all are contiguous, unless backward_stages() says that the
+    stage takes strides: a dout that is expanded, of which all elements are one, is refused. dq is like q, dk like k
+    and dv like v: where heads share one of k and v, theirs are the sums. Nothing is copied on a GPU.
 
     stage  a name of backward_stages(), or "best": the highest that can do this
 
-    Of which libraries tensors may be, and TypeError, ValueError, RuntimeError: as of attention(). PyTorch's tensors need
-    not call this, their backward() does.
+    Of which libraries tensors may be, and TypeError, ValueError, RuntimeError: as of attention(). PyTorch's tensors
+    need not call this, their backward() does.
     """
     scale = None if scale is None else float(scale)
     given, in_torch = _placed(q=q, k=k, v=v, out=out, lse=lse, dout=dout)
@@ -75,7 +75,8 @@ def attention_backward(q, k, v, out, lse, dout, causal=False, scale=None, stage=
 
 
 def _placed(**tensors):
-    """All as PyTorch's tensors, or all as NumPy's arrays; and whether they are PyTorch's. TypeError if they are neither."""
+    """All as PyTorch's tensors, or all as NumPy's arrays; and whether they are PyTorch's. TypeError if they are
+    neither."""
     names = list(tensors)
     if torch and any(isinstance(x, torch.Tensor) for x in tensors.values()):
         for name, x in tensors.items():

@@ -33,8 +33,8 @@ def stages():
 
 
 def backward_stages():
-    """What each stage of the way back can do, lowest first, as stages() says it of the others. Instead of "lse" there is
-    "deterministic": whether each launch gives the same bits."""
+    """What each stage of the way back can do, lowest first, as stages() says it of the others. Instead of "lse" there
+    is "deterministic": whether each launch gives the same bits."""
     return json.loads(library("cpu").backward_stages)
 
 
@@ -71,9 +71,9 @@ def check_lse(backend, stage):
 
 
 def backward_stage(backend, stage, qkv, contiguous, causal):
-    """The stage that is to compute the gradients; of "best" the highest that can. ValueError if it cannot, or if there is
-    none. `qkv()` gives q, k and v each time anew, for a capsule can be opened once. `contiguous`: whether they are, which
-    stages without strides need."""
+    """The stage that is to compute the gradients; of "best" the highest that can. ValueError if it cannot, or if there
+    is none. `qkv()` gives q, k and v each time anew, for a capsule can be opened once. `contiguous`: whether they are,
+    which stages without strides need."""
     described = _backward_described(backend)
     plain, known = _names(described)
     if stage != "best" and stage not in known:

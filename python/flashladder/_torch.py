@@ -11,7 +11,8 @@ Scale = typing.Optional[float]
 
 
 def _dlpack(*tensors):
-    """Without __dlpack__, which would let PyTorch's default stream wait for the current one: no graph could be captured."""
+    """Without __dlpack__, which would let PyTorch's default stream wait for the current one: no graph could be
+    captured."""
     return [torch.utils.dlpack.to_dlpack(x) for x in tensors]
 
 
@@ -59,8 +60,9 @@ def _fake(q, k, v, causal, scale, stage, return_lse, stage_backward=None):
     return _outputs(q, return_lse or stage_backward is not None)
 
 
-def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor,
-                  causal: bool, scale: Scale, stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
+                  dout: torch.Tensor, causal: bool, scale: Scale,
+                  stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     stage = _backward_stage(stage, q, k, v, causal)
     gradients = [torch.empty_like(x) for x in (q, k, v)]
     with _launch_options(q) as options:

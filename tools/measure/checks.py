@@ -87,8 +87,8 @@ class Check:
 
 
 def gradients_of(q, k, v, dO, causal, real, stored):
-    """dQ, dK, dV as the definition reads, a head at a time. Sums are of type `real`, as is what comes back; what the standard
-    way would store is rounded to `stored`."""
+    """dQ, dK, dV as the definition reads, a head at a time. Sums are of type `real`, as is what comes back; what the
+    standard way would store is rounded to `stored`."""
     n_q, n_k, scale, group = q.shape[2], k.shape[2], q.shape[3]**-0.5, q.shape[1] // k.shape[1]
     hidden = torch.arange(n_k, device=q.device) > torch.arange(n_q, device=q.device)[:, None] + n_k - n_q
     dQ, dK, dV = (torch.zeros(x.shape, dtype=real, device=q.device) for x in (q, k, v))
@@ -110,8 +110,8 @@ def gradients_of(q, k, v, dO, causal, real, stored):
 
 
 def gradient_errors(found, reference):
-    """Relative Frobenius error of a gradient, and the largest error of a row. That is a part of the largest row, for rows may
-    be 0: a query that sees one key. NaN if anything is not finite."""
+    """Relative Frobenius error of a gradient, and the largest error of a row. That is a part of the largest row, for
+    rows may be 0: a query that sees one key. NaN if anything is not finite."""
     if not torch.isfinite(found).all():
         return math.nan, math.nan
     difference = found.double() - reference
@@ -127,7 +127,8 @@ class GradientCheck:
         q, k, v, _, _, dO = inputs
         self.reference = gradients_of(q, k, v, dO, causal, torch.float64, torch.float64)
         standard = gradients_of(q, k, v, dO, causal, torch.float32, q.dtype)
-        self.allowed_worst_rows = [2 * max(gradient_errors(x, y)[1], EPSILON[dtype]) for x, y in zip(standard, self.reference)]
+        self.allowed_worst_rows = [2 * max(gradient_errors(x, y)[1], EPSILON[dtype])
+                                   for x, y in zip(standard, self.reference)]
 
     def verdict(self, run, writes_to_ours=False):
         """{error, worst_row, wrong?} of the worst of the three. Ours is given gradients full of NaN."""
@@ -135,7 +136,8 @@ class GradientCheck:
         if writes_to_ours:
             given["gradients"] = tuple(torch.full_like(x, math.nan) for x in self.inputs[:3])
         of_each = [gradient_errors(x, y) for x, y in zip(run(*self.inputs, **given), self.reference)]
-        wrong = [f"{name}: {why}" for name, (error, worst_row), allowed in zip(("dQ", "dK", "dV"), of_each, self.allowed_worst_rows)
+        wrong = [f"{name}: {why}"
+                 for name, (error, worst_row), allowed in zip(("dQ", "dK", "dV"), of_each, self.allowed_worst_rows)
                  if (why := why_wrong(self.dtype, error, worst_row, allowed, allowed_errors=ALLOWED_GRADIENT_ERROR))]
         worst = lambda values: max(values) if all(map(math.isfinite, values)) else None  # JSON has no NaN
         error, worst_row = map(worst, zip(*of_each))

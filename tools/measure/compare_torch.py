@@ -27,8 +27,8 @@ import time
 
 from card import CardSampler, card_state, clocks_of, samples_between, start_card_query
 from checks import EPSILON, Check, GradientCheck, attention_rows
-from kernels import (CUDNN, FLASH, LIBRARY, PACKAGES, SDPA_BACKENDS, capture_stream, open_library, peer_backward_run, peer_name,
-                     peer_run, stage_backward_run, stage_run, torch)
+from kernels import (CUDNN, FLASH, LIBRARY, PACKAGES, SDPA_BACKENDS, capture_stream, open_library, peer_backward_run,
+                     peer_name, peer_run, stage_backward_run, stage_run, torch)
 from ncu import commit
 from problems import GRIDS, MORE, SUSTAINED, Shape, shape
 
@@ -253,7 +253,8 @@ def compare(shape, stages, library, options, stop_at):
             skipped[name] = first_line(error)
             continue
         try:
-            checked[name] = check.verdict(run, writes_to_ours=True, **({} if options.backward else {"has_lse": stage["lse"]}))
+            of_forward = {} if options.backward else {"has_lse": stage["lse"]}
+            checked[name] = check.verdict(run, writes_to_ours=True, **of_forward)
         except RuntimeError as error:
             checked[name] = {"error": None, "worst_row": None, "wrong": first_line(error)}
         runs[name] = run
@@ -267,7 +268,8 @@ def compare(shape, stages, library, options, stop_at):
     right = {name: run for name, run in runs.items() if "wrong" not in checked[name]}
     del check
     times, launches, method, state = time_variants(right, inputs, options, stop_at)
-    return result_rows(shape, options.dtype, checked, times, launches, options.backward), skipped, method, matmul_tflops(times), state
+    rows = result_rows(shape, options.dtype, checked, times, launches, options.backward)
+    return rows, skipped, method, matmul_tflops(times), state
 
 
 def sustained(shape, stages, library, options):
@@ -333,8 +335,8 @@ def parse(arguments=None):
     parser.add_argument("--ladder", dest="grid", action="store_const", const="ladder", help="short for --grid ladder")
     parser.add_argument("--more", dest="grid", action="store_const", const="more", help="other problems than those of "
                         "the grids; of the result file, which must be there, it writes 'more' alone")
-    parser.add_argument("--backward", action="store_true", help="the gradients: stages of the way back, and the peers' by "
-                        "autograd; a result file of its own")
+    parser.add_argument("--backward", action="store_true", help="the gradients: stages of the way back, and the peers' "
+                        "by autograd; a result file of its own")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, help="fewer rounds if need be, but at least "
                         f"{LEAST_ROUNDS} (default: 45 for --grid ladder, else no limit)")

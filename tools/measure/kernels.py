@@ -43,7 +43,8 @@ GRADIENT_TENSORS = "Q", "K", "V", "O", "dO", "dQ", "dK", "dV"
 class Backward(ctypes.Structure):
     """FlashLadderBackward."""
     _fields_ = [*Forward._fields_[:10],
-                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "O", "dO", "lse", "dQ", "dK", "dV", "scratch", "stream")),
+                *((name, ctypes.c_void_p) for name in
+                  ("Q", "K", "V", "O", "dO", "lse", "dQ", "dK", "dV", "scratch", "stream")),
                 *((name + "_strides", ctypes.c_longlong * 3) for name in GRADIENT_TENSORS)]
 
 
@@ -112,9 +113,10 @@ def stage_run(library, stage, shape, dtype):
 
 
 def stage_backward_run(library, stage, shape, dtype):
-    """run(q, k, v, O, lse, dO, gradients) of a stage of the way back on PyTorch's current stream; returns (dQ, dK, dV), which
-    are `gradients` where they are given. RuntimeError if it cannot do this."""
-    problem = Backward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5, **dataclasses.asdict(shape))
+    """run(q, k, v, O, lse, dO, gradients) of a stage of the way back on PyTorch's current stream; returns (dQ, dK,
+    dV), which are `gradients` where they are given. RuntimeError if it cannot do this."""
+    problem = Backward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
+                       **dataclasses.asdict(shape))
     scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
 
     def run(q, k, v, O, lse, dO, gradients=None):
@@ -134,8 +136,8 @@ def stage_backward_run(library, stage, shape, dtype):
 
 @functools.lru_cache(maxsize=None)
 def capture_stream():
-    """Where CUDA graphs are captured. PyTorch runs the way back on the stream of the forward pass, so that a graph of the
-    one needs the other on its stream."""
+    """Where CUDA graphs are captured. PyTorch runs the way back on the stream of the forward pass, so that a graph of
+    the one needs the other on its stream."""
     return torch.cuda.Stream()
 
 
@@ -160,8 +162,8 @@ def peer_run(peer, shape):
 
 
 def peer_backward_run(peer, shape, inputs):
-    """run(q, k, v, O, lse, dO) of a peer's way back, of one of `inputs`; returns (dQ, dK, dV). Its forward pass has been
-    before, for all of them. ImportError or RuntimeError, now or at the first run, if there is no such."""
+    """run(q, k, v, O, lse, dO) of a peer's way back, of one of `inputs`; returns (dQ, dK, dV). Its forward pass has
+    been before, for all of them. ImportError or RuntimeError, now or at the first run, if there is no such."""
     forward, passed = peer_run(peer, shape), {}
     capture_stream().wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(capture_stream()):
