@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "launch.h"
 #include "harness/dtype.h"
@@ -94,15 +96,22 @@ TEST_CASE("a wrong LSE fails, and so does NaN there") {
     }
 }
 
-TEST_CASE("a NaN is named as what outputs are filled with, whatever its sign, and no other number is") {
-    for (const float nan : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()}) {
+TEST_CASE("a NaN is told as what outputs are filled with, or as computed; and no other number is") {
+    const std::pair<float, const char*> nans[] = {{std::numeric_limits<float>::quiet_NaN(), "which was computed"},
+                                                  {-std::numeric_limits<float>::quiet_NaN(), "which was computed"},
+                                                  {from_bits(DType::bf16, 0x7FFF), "which was computed"},
+                                                  {from_bits(DType::f16, 0x7FFF), "which was computed"},
+                                                  {from_bits(DType::f16, 0xFE00), "which was computed"},
+                                                  {std::bit_cast<float>(0xFFFFFFFFu), "as what nobody has written"},
+                                                  {from_bits(DType::bf16, 0xFFFF), "as what nobody has written"},
+                                                  {from_bits(DType::f16, 0xFFFF), "as what nobody has written"}};
+    for (const auto& [nan, remark] : nans) {
         Judged j;
         j.out.O[3] = j.out.lse[5] = nan;
         const std::string text = j.compare().describe(j.in.shape);
-        CHECK(text.find("O[batch 0 head 0 query 0][3] is nan (as what nobody has written), expected ") !=
-              std::string::npos);
-        CHECK(text.find("LSE[batch 0 head 0 query 5] is nan (as what nobody has written), expected ") !=
-              std::string::npos);
+        CAPTURE(text);
+        CHECK(text.find(fmt::format("O[batch 0 head 0 query 0][3] is nan ({}), expected ", remark)) != std::string::npos);
+        CHECK(text.find(fmt::format("LSE[batch 0 head 0 query 5] is nan ({}), expected ", remark)) != std::string::npos);
     }
     for (const float number : {-1.5f, std::numeric_limits<float>::infinity()}) {
         Judged j;

@@ -59,7 +59,8 @@ float from_bits(DType dtype, std::uint16_t bits) {
     const float sign = bits & 0x8000 ? -1.0f : 1.0f;
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
     if (exponent == 31)
-        return fraction ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+        return std::bit_cast<float>(static_cast<std::uint32_t>(bits & 0x8000) << 16 | 0x7F800000u |
+                                    static_cast<std::uint32_t>(fraction) << 13);  // an infinity, or the same NaN
     return sign *
            (exponent == 0 ? std::ldexp(float(fraction), -24) : std::ldexp(float(1024 + fraction), exponent - 25));
 }

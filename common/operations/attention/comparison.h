@@ -42,7 +42,7 @@ struct Comparison {
 };
 
 /// What was found, as a message says it. A NaN has no sign there, and a remark: outputs are filled with NaN before a
-/// launch, so what nobody has written is NaN; but it may have been computed as well.
+/// launch, of bits that are all set, in whatever dtype; a NaN that was computed has others, here and on a GPU.
 std::string found_text(double found);
 
 enum class Judge {
