@@ -20,7 +20,7 @@ namespace {
 [[maybe_unused]] const StrictBarriers strict_barriers;
 
 constexpr int B_c = 64;
-int queries_of_a_step(int d) { return d == 64 ? 64 : 32; }
+constexpr int queries_of_a_step(int d) { return d == 64 ? 64 : 32; }
 
 void check_one(const std::string& gradient, const Inputs& in, const std::string& what) {
     const std::string wrong = fault_of(gradient, in);
