@@ -3,7 +3,7 @@
 #   - registers are spilled, or an array is kept in local memory (a stack frame)
 #   - wgmma is serialized, or waits where the source does not: the compiler says so as `info` (C7510 to C7519)
 #   - the instructions that the rung is about are missing
-#   - from rung 13 on, the loop with the products has R2UR: the compiler could not prove that all lanes of a warp have the
+#   - from rung 13 on, a loop with products by wgmma has R2UR: the compiler could not prove that all lanes of a warp have the
 #     same address of an operand, and fetches it from a vector register in every step
 #   cmake -D NVCC=... -D BUILD=build/gpu -P ResourceReport.cmake
 # Takes the objects in BUILD, and what the compiler said of them (keep_output.sh). cuobjdump and nvdisasm are those beside
@@ -117,7 +117,7 @@ foreach(log IN LISTS logs)
           list(APPEND bad "${rung}: no ${instruction} on ${architecture}")
         endif()
       endforeach()
-      if(number GREATER_EQUAL 13)
+      if(number GREATER_EQUAL 13 AND HGMMA IN_LIST instructions_${number})
         # With 256 columns, Q has more descriptors than there are uniform registers.
         execute_process(COMMAND awk -v except=ConfigurationELi256E -f ${CMAKE_CURRENT_LIST_DIR}/loops.awk ${OUTPUT}.sass
           OUTPUT_FILE ${OUTPUT}.loops)
