@@ -117,7 +117,7 @@ foreach(log IN LISTS logs)
           list(APPEND bad "${rung}: no ${instruction} on ${architecture}")
         endif()
       endforeach()
-      if(number GREATER_EQUAL 13 AND HGMMA IN_LIST instructions_${number})
+      if(number GREATER_EQUAL 13 AND "${instructions_${number}}" MATCHES HGMMA)
         # With 256 columns, Q has more descriptors than there are uniform registers.
         execute_process(COMMAND awk -v except=ConfigurationELi256E -f ${CMAKE_CURRENT_LIST_DIR}/loops.awk ${OUTPUT}.sass
           OUTPUT_FILE ${OUTPUT}.loops)
