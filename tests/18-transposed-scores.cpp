@@ -90,13 +90,13 @@ TEST_CASE("EXERCISE 18.3: a step of transposed scores") {
             if (!shape.causal) shape.dtype = DType::f16;
             const Inputs in = backward_inputs(shape, Values::normal, test_seed());
             if (d == 64) check_no_race(in);
-            check_gradients(in, shape.causal ? "a causal mask" : "two heads that share K and V");
+            check_gradients(in, shape.causal ? "a step, with a causal mask" : "a step, two heads that share K and V");
         }
     check_gradients(backward_inputs(causal(shape_of(1, 130, 40, 64)), Values::normal, test_seed()),
                     "causal, and queries that see no key");
     // Of keys behind the last one LSE says nothing: 0 minus an LSE of -10000 is a weight of infinity.
     check_gradients(backward_inputs(shape_of(1, 70, 70, 64), Values::large_offset, test_seed()),
-                    "scores with a large offset");
+                    "70 keys, so that rows past the end are in the last block; scores with a large offset");
 #ifndef FLASHLADDER_GPU
     for (const int d : {64, 128}) {
         const std::uint64_t N = 128, B_r = static_cast<std::uint64_t>(queries_of_a_step(d)),
@@ -117,7 +117,7 @@ TEST_CASE("EXERCISE 18.3: a step of transposed scores") {
         const emulator::SharedWork shared = work.all_shared();
         check_count("conflicts in each 100 wavefronts of shared memory",
                     100 * shared.conflicts / std::max<std::uint64_t>(shared.wavefronts, 1), 0, 5);
-        WARN_MESSAGE(work.barriers <= 2 * steps + 2 * blocks,
+        WARN_MESSAGE((work.barriers <= 2 * steps + 2 * blocks),
                      fmt::format("barriers: found {}, needed {} at most", work.barriers, 2 * steps + 2 * blocks));
     }
 #endif
