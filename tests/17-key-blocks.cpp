@@ -22,26 +22,6 @@ namespace {
 
 constexpr int tile = 64;  // queries of a step, keys of a block
 
-void check_gradients(const Inputs& in, const std::string& what) {
-    const std::string wrong = fault(in);
-    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
-}
-
-void check_no_race([[maybe_unused]] const Inputs& in) {
-#ifndef FLASHLADDER_GPU
-    const std::string report = emulator::find_race([&] { run(stage_under_test(), in); });
-    CHECK_MESSAGE(report.empty(), report);
-#endif
-}
-
-/// With several blocks of keys: one that is causal, and one with heads that share K and V.
-std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
-    std::vector<AttentionShape> all(2, shape_of(2, drawn_length(tile, 33, 150, turn), drawn_length(tile, 100, 200, turn + 1), head_dim));
-    all[0].causal = true;
-    all[1].kv_heads = 1;
-    return all;
-}
-
 /// D as the kernels leave it, at the start of the scratch.
 std::vector<float> D_of(const Inputs& in) {
     const DeviceProblem problem(stage_under_test(), in);
@@ -154,24 +134,7 @@ TEST_CASE("EXERCISE 17.3: the loop of a block of keys") {
 }
 
 #ifndef FLASHLADDER_GPU
-TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
-    AttentionShape shape = shape_of(2, drawn_length(tile, 65, 150, 0), drawn_length(tile, 129, 260, 1), 64);
-    shape.causal = test_seed() % 2 == 0;
-    shape.kv_heads = 1;
-    const Inputs in = backward_inputs(shape, Values::normal, test_seed());
-    const RowsToCheck rows = rows_to_check(shape, 1, 1000);
-    const Gradients reference = reference_gradients(in, rows), standard = standard_gradients(in, rows);
-    const Outputs first = run(stage_under_test(), in);
-    for (std::uint64_t order = 1; order <= 6; ++order) {
-        emulator::reseed(100 * test_seed() + order);
-        Outputs found = run(stage_under_test(), in);
-        const Comparison compared = compare(found, shape, reference, standard);
-        CHECK_MESSAGE(compared.passed, compared.describe(shape));
-        found.dQ = first.dQ;  // whose last bits depend on it
-        check_same_bits(found, first, "in another order of the blocks");
-    }
-    emulator::reseed(test_seed());
-}
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") { check_whatever_order(); }
 
 TEST_CASE("O is read once, for D, and dQ is everybody's: it is only added to") {
     constexpr std::uint64_t N_q = 130, N_k = 200, d = 64;

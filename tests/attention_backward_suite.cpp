@@ -355,6 +355,47 @@ std::string fault_of(const std::string& gradient, const Inputs& inputs, Judge ju
     }
 }
 
+void check_gradients(const Inputs& in, const std::string& what) {
+    const std::string wrong = fault(in);
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+}
+
+void check_no_race([[maybe_unused]] const Inputs& in) {
+#ifndef FLASHLADDER_GPU
+    const std::string report = emulator::find_race([&] { run(stage_under_test(), in); });
+    CHECK_MESSAGE(report.empty(), report);
+#endif
+}
+
+std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
+    std::vector<AttentionShape> all(2, shape_of(2, drawn_length(64, 33, 150, turn),
+                                              drawn_length(64, 100, 200, turn + 1), head_dim));
+    all[0].causal = true;
+    all[1].kv_heads = 1;
+    return all;
+}
+
+#ifndef FLASHLADDER_GPU
+void check_whatever_order() {
+    AttentionShape shape = shape_of(2, drawn_length(64, 65, 150, 0), drawn_length(64, 129, 260, 1), 64);
+    shape.causal = test_seed() % 2 == 0;
+    shape.kv_heads = 1;
+    const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+    const RowsToCheck rows = rows_to_check(shape, 1, 1000);
+    const Gradients reference = reference_gradients(in, rows), standard = standard_gradients(in, rows);
+    const Outputs first = run(stage_under_test(), in);
+    for (std::uint64_t order = 1; order <= 6; ++order) {
+        emulator::reseed(100 * test_seed() + order);
+        Outputs found = run(stage_under_test(), in);
+        const Comparison compared = compare(found, shape, reference, standard);
+        CHECK_MESSAGE(compared.passed, compared.describe(shape));
+        found.dQ = first.dQ;  // whose last bits depend on it
+        check_same_bits(found, first, "in another order of the blocks");
+    }
+    emulator::reseed(test_seed());
+}
+#endif
+
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than) {
     const auto check_one = [&](const char* name, const std::vector<float>& now, const std::vector<float>& before) {
         REQUIRE(now.size() == before.size());

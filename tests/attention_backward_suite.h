@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "operations/attention_backward/run.h"
 #include "operations/attention_backward/stage.h"
@@ -29,6 +30,20 @@ std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judg
 /// The same of one gradient, "dQ", "dK" or "dV".
 std::string fault_of(const std::string& gradient, const Inputs& inputs,
                      attention::Judge judge = attention::Judge::both_rules);
+
+/// Its gradients are right; else the message begins with `what`.
+void check_gradients(const Inputs& inputs, const std::string& what);
+
+/// The stage under test, with these inputs, has no race. On a GPU nothing is checked.
+void check_no_race(const Inputs& inputs);
+
+/// Two of lengths drawn by `turn`, with several blocks of keys: one that is causal, and one with heads that share K and V.
+std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn);
+
+#ifndef FLASHLADDER_GPU
+/// A stage whose dQ is added to by all blocks: in whatever order they run, dK and dV have the same bits, and dQ is right.
+void check_whatever_order();
+#endif
 
 /// These outputs are the same to the bit. Else fails with "dQ has other bits than ...".
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than);
