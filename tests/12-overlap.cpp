@@ -186,16 +186,15 @@ TEST_CASE("agrees with the reference: lengths near multiples of the tiles") {
 
 TEST_CASE("tasks without a key, between others: they have one block, and all of it is hidden") {
     std::uint64_t seed = test_seed();
-    for (const Sizes& size : {of_64, of_128})
-        for (const int n_k : {1, 70, size.B_c + 1}) {
-            const VirtualGpu gpu(1);
-            const Inputs in = inputs(3, 3 * size.B_r, n_k, size.d, true, seed++);
-            for (const char* name : {"", "no overlap", "scores multiplied before"}) {
+    for (const char* name : {"", "no overlap", "scores multiplied before"})
+        for (const Sizes& size : {of_64, of_128})
+            for (const int n_k : {1, 70, size.B_c + 1}) {
+                const VirtualGpu gpu(1);
+                const Inputs in = inputs(3, 3 * size.B_r, n_k, size.d, true, seed++);
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const std::string wrong = fault(stage, in);
                 CHECK_MESSAGE(wrong.empty(), stage.name(), ", d ", size.d, ": ", wrong);
             }
-        }
 }
 
 TEST_CASE("any positive scale: m is a maximum of scores as they are, and what it shifts by stays finite") {
@@ -228,8 +227,8 @@ TEST_CASE("scratch is a word, whatever it holds: launches one after another") {
 
 #ifndef FLASHLADDER_GPU
 TEST_CASE("has no races where blocks take several tasks") {
-    for (const Sizes& size : {of_64, of_128})
-        for (const char* name : {"", "ping-pong", "intra"})
+    for (const char* name : {"", "ping-pong", "intra"})
+        for (const Sizes& size : {of_64, of_128})
             for (const bool causal : {false, true}) {
                 const VirtualGpu one(1);
                 const Stage& stage = *name ? variant(name) : stage_under_test();
@@ -253,19 +252,19 @@ TEST_CASE("has no races where tasks are short: the next queries come while these
 }
 
 TEST_CASE("counted: exponentials overlap with the warpgroup's own products in two variants, turns are taken in two") {
-    for (const Sizes& size : {of_64, of_128})
-        for (const bool causal : {false, true}) {
-            const VirtualGpu gpu(2);
-            const int heads = 3, n_q = size.B_r + 9, n_k = 2 * size.B_c + 40, T_r = 2;
-            const Inputs in = inputs(heads, n_q, n_k, size.d, causal, test_seed());
-            const int all = steps(size, heads, n_q, n_k, causal), firsts = heads * T_r;
-            const std::uint64_t of_step = size.B_r * (size.B_c + 4), turns = size.consumers * all + 2;
-            for (const auto& [name, intra, ping_pong] : {std::tuple("", true, true),
-                                                         {"intra", true, false},
-                                                         {"ping-pong", false, true},
-                                                         {"no overlap", false, false},
-                                                         {"scores multiplied before", true, true},
-                                                         {"no overlap, scores multiplied before", false, false}}) {
+    for (const auto& [name, intra, ping_pong] : {std::tuple("", true, true),
+                                                 {"intra", true, false},
+                                                 {"ping-pong", false, true},
+                                                 {"no overlap", false, false},
+                                                 {"scores multiplied before", true, true},
+                                                 {"no overlap, scores multiplied before", false, false}})
+        for (const Sizes& size : {of_64, of_128})
+            for (const bool causal : {false, true}) {
+                const VirtualGpu gpu(2);
+                const int heads = 3, n_q = size.B_r + 9, n_k = 2 * size.B_c + 40, T_r = 2;
+                const Inputs in = inputs(heads, n_q, n_k, size.d, causal, test_seed());
+                const int all = steps(size, heads, n_q, n_k, causal), firsts = heads * T_r;
+                const std::uint64_t of_step = size.B_r * (size.B_c + 4), turns = size.consumers * all + 2;
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const auto work = work_of(stage, in);
                 const std::string where = stage.name() + ", " + to_string(in.shape);
@@ -279,7 +278,6 @@ TEST_CASE("counted: exponentials overlap with the warpgroup's own products in tw
                                         "false, which has none (12.2)",
                             work.named_barriers, ping_pong ? turns : 0, where);
             }
-        }
 }
 
 TEST_CASE("counted: each task is done once, by as many blocks as run at once; nothing behind the diagonal") {

@@ -295,16 +295,15 @@ TEST_CASE("agrees with the reference: lengths near multiples of the tiles") {
 
 TEST_CASE("tasks without a key, and units without one, between others") {
     std::uint64_t seed = test_seed();
-    for (const Sizes& size : {of_64, of_128})
-        for (const int n_k : {1, 70, size.B_c + 1}) {
-            const VirtualGpu gpu(1);
-            const Inputs in = inputs(3, 2 * B_r + 70, n_k, size.d, true, seed++);
-            for (const char* name : {"", "three consumers", "and blocks skipped"}) {
+    for (const char* name : {"", "three consumers", "and blocks skipped"})
+        for (const Sizes& size : {of_64, of_128})
+            for (const int n_k : {1, 70, size.B_c + 1}) {
+                const VirtualGpu gpu(1);
+                const Inputs in = inputs(3, 2 * B_r + 70, n_k, size.d, true, seed++);
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const std::string wrong = fault(stage, in);
                 CHECK_MESSAGE(wrong.empty(), stage.name(), ", d ", size.d, ": ", wrong);
             }
-        }
 }
 
 TEST_CASE("what is skipped and how high tasks are does not change a bit of the result") {
@@ -376,17 +375,17 @@ TEST_CASE("has no races where m is raised in each step, and where some rows of a
 }
 
 TEST_CASE("counted: products and exponentials of every variant are what it computes with") {
-    for (const Sizes& size : {of_64, of_128})
-        for (const bool causal : {false, true}) {
-            const VirtualGpu gpu(2);
-            const Inputs in = inputs(2, B_r + 3 * unit + unit - 5, 3 * size.B_c, size.d, causal, test_seed());
-            struct Variant {
-                const char* name;
-                bool mixed, skip;
-            };
-            for (const auto& [name, mixed, skip] : {Variant{"", true, true}, {"three consumers", false, false},
-                                                    {"three consumers, lazy", false, false},
-                                                    {"and blocks skipped", false, true}, {"all but lazy", true, true}}) {
+    struct Variant {
+        const char* name;
+        bool mixed, skip;
+    };
+    for (const auto& [name, mixed, skip] : {Variant{"", true, true}, {"three consumers", false, false},
+                                            {"three consumers, lazy", false, false}, {"and blocks skipped", false, true},
+                                            {"all but lazy", true, true}})
+        for (const Sizes& size : {of_64, of_128})
+            for (const bool causal : {false, true}) {
+                const VirtualGpu gpu(2);
+                const Inputs in = inputs(2, B_r + 3 * unit + unit - 5, 3 * size.B_c, size.d, causal, test_seed());
                 const Stage& stage = *name ? variant(name) : stage_under_test();
                 const bool lazy = std::string(name) != "three consumers" && std::string(name) != "all but lazy";
                 const std::uint64_t blocks = expected(size, in.shape, mixed, skip).blocks;
@@ -406,7 +405,6 @@ TEST_CASE("counted: products and exponentials of every variant are what it compu
                     CHECK_MESSAGE((work.exponentials < all_raised), "exponentials: found ", work.exponentials,
                                   ", expected less than ", all_raised, ", which is m raised in each step: ", where);
             }
-        }
 }
 
 TEST_CASE("counted: each task is done once, by as many blocks as run at once; nothing behind the diagonal") {

@@ -1,5 +1,6 @@
 // Rung 14. Each exercise is judged on inputs where the later ones, still open, do not matter.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,9 +30,21 @@ constexpr int unit = 64;  // queries of a consumer
 
 constexpr int B_r_of(const Configuration& c) { return unit * c.consumers; }
 const Stage& stage_of(const Configuration& c) { return variant(to_string(c)); }
+/// Whether the program has it: a learner's has a few.
+bool is_compiled(int i) {
+    const std::string name = fmt::format("{}/{}", stage_under_test().name(), to_string(configurations.at(std::size_t(i))));
+    return std::ranges::any_of(variants(), [&](const flashladder::Stage& form) { return form.name() == name; });
+}
+/// All that the program has.
+std::vector<Configuration> compiled() {
+    std::vector<Configuration> all;
+    for (int i = 0; i < int(configurations.size()); ++i)
+        if (is_compiled(i)) all.push_back(configurations[std::size_t(i)]);
+    return all;
+}
 /// What the stage under test takes for a shape.
 const Configuration& chosen(const AttentionShape& s) {
-    return configurations.at(std::size_t(configuration_for(s, device_attribute(cudaDevAttrMultiProcessorCount))));
+    return configurations.at(std::size_t(configuration_for(s, device_attribute(cudaDevAttrMultiProcessorCount), is_compiled)));
 }
 
 #ifndef FLASHLADDER_GPU
@@ -136,7 +150,7 @@ void check_order_of_work(const Configuration& config) {
 #endif
 
 /// What the exercises are tried with, to be compiled soon: one consumer to four, each d, blocks of 64 and of 128 keys,
-/// rings of one slot, turns and none: those that FLASHLADDER_EXERCISES leaves. The others come when all is green here.
+/// rings of one slot, turns and none: those that FLASHLADDER_LEARNER leaves. The others come when all is green here.
 const std::array exercised = {&configurations[0], &configurations[6], &configurations[11], &configurations[14],
                               &configurations[17]};
 
@@ -243,6 +257,7 @@ TEST_CASE("each problem has a configuration of its d, and each that has a cost i
     std::set<std::string> names;
     for (const Configuration& config : configurations)
         CHECK(names.insert(std::to_string(config.d) + ": " + to_string(config)).second);
+    if (variants().size() < configurations.size()) throw std::logic_error("compiled without variants");
     CHECK(variants().size() == configurations.size());
     std::set<std::pair<int, bool>> of_some_problem, with_cost;
     for (const ConfigurationCost& cost : configuration_costs) with_cost.emplace(cost.configuration, cost.causal);
@@ -284,6 +299,7 @@ TEST_CASE("the stage gives the bits of the configuration that is chosen, whichev
 #endif
                 }
 #ifndef FLASHLADDER_GPU
+    if (variants().size() < configurations.size()) throw std::logic_error("compiled without variants");
     CHECK(seen.size() >= 10);  // of how many there are: of few tasks and of many
 #endif
 }
@@ -291,7 +307,7 @@ TEST_CASE("the stage gives the bits of the configuration that is chosen, whichev
 TEST_CASE("each configuration agrees with the reference: odd lengths, causal or not, grouped, strided") {
     std::uint64_t seed = test_seed();
     std::size_t turn = 0;
-    for (const Configuration& config : configurations)
+    for (const Configuration& config : compiled())
         for (const auto& [n_q, n_k] : {std::pair(1, 1), {70, 257}, {257, 70}, {330, 130}}) {
             AttentionShape shape = shape_of(4, n_q, n_k, config.d);
             // Two seeds have each of them causal and not.
@@ -307,18 +323,20 @@ TEST_CASE("each configuration agrees with the reference: odd lengths, causal or 
 
 TEST_CASE("consumers, slots, turns and schedules do not change a bit of the result: d and B_c do") {
     std::size_t turn = test_seed();
-    for (const Configuration& config : configurations)
-        for (const Configuration& other : configurations) {
+    const std::vector<Configuration> all = compiled();
+    for (const Configuration& config : all)
+        for (const Configuration& other : all) {
             if (&other >= &config || other.d != config.d || other.B_c != config.B_c) continue;
             const Inputs in = inputs(2, 3 * unit + 70, 3 * config.B_c + 33, config.d, turn++ % 2, test_seed());
             const Outputs wanted = run(stage_of(config), in, true), found = run(stage_of(other), in, true);
             check_same_bits(found, wanted, "by " + stage_of(config).name(), stage_of(other).name());
             break;
         }
+    if (all.size() < configurations.size()) throw std::logic_error("compiled without variants");
 }
 
 TEST_CASE("gives the same bits again, whoever comes first") {
-    for (const Configuration& config : configurations) {
+    for (const Configuration& config : compiled()) {
         const Inputs in = inputs(3, 2 * unit + 70, 2 * config.B_c + 5, config.d, true, test_seed());
         const Outputs first = run(stage_of(config), in, true);
 #ifndef FLASHLADDER_GPU
@@ -429,7 +447,7 @@ TEST_CASE("causal: blocks behind the diagonal reach nobody, whatever they hold")
 
 TEST_CASE("the rings go on from task to task: tasks without a key, units without a query or a key, one step or many") {
     std::uint64_t seed = test_seed();
-    for (const Configuration& config : configurations)
+    for (const Configuration& config : compiled())
         for (const auto& [n_q, n_k, causal] : {std::tuple(40, 1, false),
                                                {B_r_of(config) + 70, 1, true},
                                                {40, 5 * config.B_c - 5, false},
@@ -480,7 +498,7 @@ TEST_CASE("a CUDA graph that has captured a launch gives the same bits, as often
 // task. Giving K_j back before S is waited for is no race: its slot is asked for behind the V that takes the slot of
 // V_j-1, and that is given back in the same step after the wait.
 TEST_CASE("has no races where blocks take several tasks") {
-    for (const Configuration& config : configurations)
+    for (const Configuration& config : compiled())
         for (const bool causal : {false, true}) {
             const VirtualGpu one(1);
             const int n_q = B_r_of(config) + 100;
@@ -493,7 +511,7 @@ TEST_CASE("has no races where blocks take several tasks") {
 // So few blocks of keys that no ring holds the producer back before it asks for the queries of the task behind the next
 // one, or of the next one at d 256. Their slot still has O.
 TEST_CASE("has no races where tasks are short") {
-    for (const Configuration& config : configurations)
+    for (const Configuration& config : compiled())
         for (const int n_q : {100, B_r_of(config) - 3}) {
             const VirtualGpu one(1);
             const Inputs in = inputs(5, n_q, 10, config.d, n_q == 100, test_seed());
@@ -515,7 +533,7 @@ TEST_CASE("has no races where m is raised in each step, and where some rows of a
 }
 
 TEST_CASE("counted: each task is done once, by as many blocks as its schedule has; nothing behind the diagonal") {
-    for (const Configuration& config : configurations)
+    for (const Configuration& config : compiled())
         for (const int multiprocessors : {1, 3, 132}) {
             const VirtualGpu gpu(multiprocessors);
             const int heads = 3, n_q = B_r_of(config) + 9;
@@ -547,7 +565,7 @@ TEST_CASE("counted: each task is done once, by as many blocks as its schedule ha
 }
 
 TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block; shared memory is tiles and barriers") {
-    for (const Configuration& config : configurations) {
+    for (const Configuration& config : compiled()) {
         const VirtualGpu gpu(2);
         const int heads = 3, n_q = B_r_of(config) + 5;
         const Inputs in = inputs(heads, n_q, 2 * config.B_c + 5, config.d, false, test_seed());

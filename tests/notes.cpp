@@ -59,10 +59,13 @@ std::string message_of(const doctest::AssertData& assertion) {
     return text.empty() ? assertion.m_expr : text;
 }
 
+/// What the launch of a variant says in a program that has none: operations/attention/launch_forward.h.
+constexpr const char* without_variants = "compiled without variants";
+
 /// A report that needs no other cause: the numbers of an index or the way to a barrier are seldom made by a race, but a
 /// thread that is where it should not be often races too.
 bool says_why(const std::string& message) {
-    return std::ranges::any_of(std::array{"out of bounds: ", "misaligned: ", "a barrier not reached by all: "},
+    return std::ranges::any_of(std::array{"out of bounds: ", "misaligned: ", "a barrier not reached by all: ", without_variants},
                                [&](const char* words) { return message.find(words) != std::string::npos; });
 }
 
@@ -108,6 +111,7 @@ struct Notes : doctest::IReporter {
         results.back().threw = true;
     }
     void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
+        results.back().needs_variants = results.back().message.find(without_variants) != std::string::npos;
         results.back().ran = stats.numAssertsCurrentTest > 0 || results.back().threw;
     }
 
@@ -143,6 +147,7 @@ void write_report(const std::string& path) {
         cases.push_back({{"name", r.name},
                          {"passed", !r.asserted && !r.threw},
                          {"ran", r.ran},
+                         {"needs_variants", r.needs_variants},
                          {"asked", r.asked},
                          {"message", r.message},
                          {"cause", r.cause},

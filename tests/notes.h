@@ -12,6 +12,7 @@ struct CaseResult {
     bool ran = false;       // something was checked: a rung without masks has nothing to check of them
     bool asserted = false;  // a check failed
     bool threw = false;     // or it crashed: no sign that a check would have failed
+    bool needs_variants = false;  // it came to a variant, which this program was compiled without, and nothing before failed
     // Of the first failure:
     std::string asked;    // the shape that the stage was last asked to compute; "" if none was
     std::string message;  // with what was found and expected

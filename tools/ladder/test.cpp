@@ -34,15 +34,16 @@ constexpr int needs_newer_gpu = 77;  // what a test program exits with, having s
 
 /// The test cases that a program is asked for.
 constexpr const char* exercises_alone = "--test-case='EXERCISE*'";
-constexpr const char* without_variants = "compiled without variants";  // what a program without them throws
 constexpr const char* all_but_exercises = "--test-case-exclude='EXERCISE*'";
 
 /// A test case and what became of it, as tests/notes.h has it.
 struct Case {
     std::string name;
-    bool passed = false, ran = false;
+    bool passed = false, ran = false, needs_variants = false;
     std::string asked, message, cause;  // of the first failure
     std::vector<std::string> remarks;
+
+    bool failed() const { return !passed && !needs_variants; }
 };
 
 /// What became of one run of a test program.
@@ -57,8 +58,8 @@ std::vector<Case> cases_of(const fs::path& report) {
     std::vector<Case> cases;
     if (!fs::exists(report)) return cases;
     for (const auto& c : nlohmann::json::parse(read_file(report.string())))
-        cases.push_back({c.at("name"), c.at("passed"), c.at("ran"), c.at("asked"), c.at("message"), c.at("cause"),
-                         c.at("remarks")});
+        cases.push_back({c.at("name"), c.at("passed"), c.at("ran"), c.at("needs_variants"), c.at("asked"), c.at("message"),
+                         c.at("cause"), c.at("remarks")});
     return cases;
 }
 
@@ -135,10 +136,12 @@ std::string indented(const std::string& text) {
 }
 
 void print_line(const Case& test, const TestOptions& options) {
-    fmt::print("  {}  {}{}\n", test.passed ? test.ran ? "ok  " : "-   " : "FAIL", test.name,
-               test.passed && !test.ran ? " (not of this rung)" : "");
+    const char* why_not = test.needs_variants            ? " (needs the solution's variants)"
+                          : !test.ran && test.passed ? " (not of this rung)"
+                                                         : "";
+    fmt::print("  {}  {}{}\n", test.failed() ? "FAIL" : *why_not ? "-   " : "ok  ", test.name, why_not);
     for (const std::string& remark : test.remarks) fmt::print("        remark: {}\n", remark);
-    if (test.passed || options.watched) return;  // a screen has room for one failure, which comes at the end
+    if (!test.failed() || options.watched) return;  // a screen has room for one failure, which comes at the end
     const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
     fmt::print(
         "        {}{}\n", what,
@@ -246,9 +249,8 @@ private:
         bool only_theirs = true;
         run_all(program, filter, options_, [&](const Outcome& outcome) {
             for (const Case& test : outcome.cases) {
-                only_theirs &= test.passed || !of_theirs || std::ranges::count(*of_theirs, test.name, &Case::name) > 0;
-                if (test.passed) continue;
-                if (test.message.find(without_variants) != std::string::npos) continue;  // says nothing of the answer
+                only_theirs &= !test.failed() || !of_theirs || std::ranges::count(*of_theirs, test.name, &Case::name) > 0;
+                if (!test.failed()) continue;
                 Case now = test;
                 for (std::string* text : {&now.message, &now.cause})
                     *text = with_learners_lines(*text, fmt::format("trials/{}.cu", chapter_.number()), trial,
@@ -348,8 +350,8 @@ Result run_and_print(const std::string& program, const std::string& filter, cons
             return;
         }
         for (const Case& test : outcome.cases) {
-            if (!options.watched || !test.passed || filter == exercises_alone) print_line(test, options);
-            if (!test.passed) failed.push_back(test);
+            if (!options.watched || test.failed() || filter == exercises_alone) print_line(test, options);
+            if (test.failed()) failed.push_back(test);
         }
         std::fflush(stdout);
         if (outcome.status != 0 && !first) first = outcome;

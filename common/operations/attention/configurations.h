@@ -87,15 +87,21 @@ constexpr double expected_time(const ConfigurationCost& cost, const AttentionSha
     return std::max(time(1, longest), time(static_cast<double>(tasks) / multiprocessors, mean));
 }
 
-/// The number of the configuration that is expected to be the fastest; -1 if there is none of this d.
-constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
+/// The number of the configuration that is expected to be the fastest, of those for which is_compiled(number); -1 if there is
+/// none of this d.
+template <class IsCompiled>
+constexpr int configuration_for(const AttentionShape& s, int multiprocessors, IsCompiled is_compiled) {
     const ConfigurationCost* best = nullptr;
     for (const ConfigurationCost& cost : configuration_costs) {
         const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
-        if (c.d != s.head_dim || cost.causal != s.causal) continue;
+        if (c.d != s.head_dim || cost.causal != s.causal || !is_compiled(cost.configuration)) continue;
         if (!best || expected_time(cost, s, multiprocessors) < expected_time(*best, s, multiprocessors)) best = &cost;
     }
     return best ? best->configuration : -1;
+}
+/// The same of all.
+constexpr int configuration_for(const AttentionShape& s, int multiprocessors) {
+    return configuration_for(s, multiprocessors, [](int) { return true; });
 }
 /// Whether it is for any problem.
 constexpr bool is_chosen(int configuration, bool causal) {
