@@ -106,33 +106,35 @@ staged_queries(const Element* Q, const Element* K, const Element* V, const Eleme
     const int j = blockIdx.x * B_c, first_row = threadIdx.x / 32 * rows, blocks = (N_q + B_r - 1) / B_r;
     const int diagonal = N_k - N_q;  // with a causal mask query i sees the keys up to i + diagonal
     const int first_block = causal ? max(0, j - diagonal) / B_r : 0;  // of queries, in which one sees these keys
-    const int steps = max(0, blocks - first_block), T_r = group * steps;  // of a head; of all that share these keys
+    const int steps = blocks - first_block, T_r = group * steps;  // of a head, at least 1; of all that share these keys
     const int last_row = (causal ? diagonal : N_k - 1) - j - first_row;  // of the warp's: that query 0 sees; that is a key
     const float scale_log2 = scale * attention::log2_e;
 
     const auto head_of = [&](int t) { return kv_head * group + t / steps; };
     const auto block_of = [&](int t) { return first_block + t % steps; };
-    const auto ask_for_step = [&](int t) {
-        if (t < T_r) {
-            const unsigned q_rows = head_of(t) * N_q, first = q_rows + block_of(t) * B_r, end = q_rows + N_q;
-            tile::copy_in_async<threads>(Q_smem[t], Q, first, end);
-            tile::copy_in_async<threads>(dO_smem[t], dO, first, end);
-            const unsigned query = first + threadIdx.x;  // past the end all is 0: a weight of 1, but dO and D are 0
-            if (threadIdx.x < B_r)
-                ptx::cp_async<8>(statistics_smem + t % slots * B_r + threadIdx.x, statistics + query, query < end ? 8 : 0);
-        }
-        ptx::cp_async_commit();  // of nothing too: the waits count groups
-    };
-
-    tile::copy_in_async<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
-    tile::copy_in_async<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
-    for (int t = 0; t < slots; ++t) ask_for_step(t);
     tile::Accumulator<rows, d> dK_reg, dV_reg;
     tile::fill(dK_reg, 0);
     tile::fill(dV_reg, 0);
-    ptx::cp_async_wait<slots - 1>();
-    __syncthreads();  // K_j, V_j and the first step's tiles are there
-    for (int t = 0; t < T_r; ++t) {
+
+    const auto ask_for_step = [&](int t) {
+        const unsigned q_rows = head_of(t) * N_q, first = q_rows + block_of(t) * B_r, end = q_rows + N_q;
+        // EXERCISE 19.1 What step t brings in, by cp.async: rows `first` on of Q and dO, to their slots, and 8 bytes of
+        // statistics for each query, to theirs. From `end` on all is 0. Waits for nothing and commits nothing. The starter
+        // is right, and slow: the bytes pass through registers.
+        // STARTER tile::copy_in<threads>(Q_smem[t], Q, first, end);
+        // STARTER tile::copy_in<threads>(dO_smem[t], dO, first, end);
+        // STARTER Statistics* slot = statistics_smem + t % slots * B_r;
+        // STARTER for (unsigned r = threadIdx.x; r < B_r; r += threads)
+        // STARTER     slot[r] = first + r < end ? statistics[first + r] : Statistics{0, 0};
+        tile::copy_in_async<threads>(Q_smem[t], Q, first, end);
+        tile::copy_in_async<threads>(dO_smem[t], dO, first, end);
+        const unsigned query = first + threadIdx.x;  // past the end all is 0: a weight of 1, but dO and D are 0
+        if (threadIdx.x < B_r)
+            ptx::cp_async<8>(statistics_smem + t % slots * B_r + threadIdx.x, statistics + query, query < end ? 8 : 0);
+        // END 19.1
+    };
+    /// Of step t, as in rung 18: dK and dV of this warp's keys grow, and dS^T of them comes into its slot.
+    const auto add_to_keys = [&](int t) {
         const int i = block_of(t) * B_r;
 #pragma unroll
         for (int first = 0; first < B_r; first += part) {
@@ -167,10 +169,9 @@ staged_queries(const Element* Q, const Element* K, const Element* V, const Eleme
             tile::multiply(dV_reg, tile::to_operand<Element>(P_t), dO_part);
             tile::multiply(dK_reg, tile::to_operand<Element>(dS_t), Q_part);
         }
-        ptx::cp_async_wait<slots - 2>();
-        __syncthreads();  // dS is there, and the next step's tiles; and nobody reads this step's any more
-        ask_for_step(t + slots);
-
+    };
+    /// Of step t, from dS of all warps: to the sums of dQ of a quarter of its queries.
+    const auto add_to_queries = [&](int t) {
         tile::Operand<Element, rows_of_dQ, B_c> dS_reg;
         tile::load_transposed(dS_reg, dS_smem[t], threadIdx.x / 32 * rows_of_dQ);
         tile::Accumulator<rows_of_dQ, d> dQ_reg;
@@ -181,10 +182,43 @@ staged_queries(const Element* Q, const Element* K, const Element* V, const Eleme
         for (int c = 0; c < d / 8; ++c)
 #pragma unroll
             for (int e = 0; e < 4; ++e) atomicAdd(&sum_of(sums, c, e), dQ_reg.fragment[0][c][e]);
-    }
+    };
 
-    ptx::cp_async_wait<0>();  // without a step, K_j and V_j may still be on their way
-    __syncthreads();          // all have read K_j, and these come into their place
+    // EXERCISE 19.2 Build: the ring. K_j and V_j come once; all T_r steps pass through the slots. A slot is asked for its next
+    // step as soon as its last one has been read, and what does not exist is not asked for. One barrier a step: behind
+    // it, dQ of this step is found while the next steps' tiles are on their way. The starter is right, and slow: it asks for a
+    // step when it needs it, and has rung 18's two barriers.
+    // STARTER tile::copy_in_async<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
+    // STARTER tile::copy_in_async<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
+    // STARTER ptx::cp_async_commit();
+    // STARTER for (int t = 0; t < T_r; ++t) {
+    // STARTER     ask_for_step(t);
+    // STARTER     ptx::cp_async_commit();
+    // STARTER     ptx::cp_async_wait<0>();
+    // STARTER     __syncthreads();  // the tiles are there
+    // STARTER     add_to_keys(t);
+    // STARTER     __syncthreads();  // dS is there
+    // STARTER     add_to_queries(t);
+    // STARTER }
+    tile::copy_in_async<threads>(K_smem, K, kv_rows + j, kv_rows + N_k);
+    tile::copy_in_async<threads>(V_smem, V, kv_rows + j, kv_rows + N_k);
+    for (int t = 0; t < slots; ++t) {
+        if (t < T_r) ask_for_step(t);
+        ptx::cp_async_commit();  // of nothing too: the waits count groups
+    }
+    ptx::cp_async_wait<slots - 1>();
+    __syncthreads();  // K_j, V_j and the first step's tiles are there
+    for (int t = 0; t < T_r; ++t) {
+        add_to_keys(t);
+        ptx::cp_async_wait<slots - 2>();
+        __syncthreads();  // dS is there, and the next step's tiles; and nobody reads this step's any more
+        if (t + slots < T_r) ask_for_step(t + slots);
+        ptx::cp_async_commit();
+        add_to_queries(t);
+    }
+    // END 19.2
+
+    __syncthreads();  // all have read K_j, and these come into their place
     tile::multiply_all(dK_reg, scale);
     tile::store(K_smem, dK_reg, first_row);
     tile::store(V_smem, dV_reg, first_row);
