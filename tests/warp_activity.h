@@ -24,7 +24,7 @@ struct WarpActivity {
         std::uint64_t asked, arrived;
     };
     std::vector<Copy> copies;
-    std::vector<std::uint64_t> products, exponentials;  // when
+    std::vector<std::uint64_t> products, exponentials, waits;  // when
 
     std::size_t under_way(std::uint64_t at) const {
         return static_cast<std::size_t>(
@@ -42,6 +42,7 @@ inline std::vector<WarpActivity> activity_of(const std::string& kernel, const st
             WarpActivity& warp = warps.at(activity.warp);
             if (activity.what == emulator::Doing::copy) warp.copies.push_back({activity.begin, activity.happened});
             if (activity.what == emulator::Doing::product) warp.products.push_back(activity.begin);
+            if (activity.what == emulator::Doing::wait) warp.waits.push_back(activity.begin);
             if (activity.what == emulator::Doing::exponential) warp.exponentials.push_back(activity.begin);
         }
         break;
