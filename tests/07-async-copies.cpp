@@ -13,8 +13,8 @@
 #include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
-#include "emulator/activity.h"
 #include "operations/attention/counts.h"
+#include "warp_activity.h"
 #endif
 
 namespace flashladder::attention {
@@ -29,42 +29,14 @@ const Stage& with_stages(int stages) {
 }
 
 #ifndef FLASHLADDER_GPU
-/// While it lives, copies arrive as late as the kernel's waits allow.
-struct Late {
-    Late() { emulator::all_is_late = true; }
-    ~Late() { emulator::all_is_late = false; }
-};
-
-/// What a warp does; of its threads the first speaks.
-struct WarpActivity {
-    struct Copy {
-        std::uint64_t asked, arrived;
-    };
-    std::vector<Copy> copies;
-    std::vector<std::uint64_t> products, exponentials;  // when
-
-    std::size_t under_way(std::uint64_t at) const {
-        return static_cast<std::size_t>(
-            std::ranges::count_if(copies, [=](const Copy& c) { return c.asked < at && at < c.arrived; }));
-    }
-};
-
 /// Of the first block, whose copies arrive as late as its waits allow. Nothing where the kernel stops.
 std::vector<WarpActivity> activity_of(const Stage& stage, const Inputs& in) {
-    std::vector<WarpActivity> warps(4);
     try {
-        const auto launches = emulator::record_activity(0, [&] { run(stage, in); }, true);
-        for (const auto& activity : launches.at(0).activities) {
-            WarpActivity& warp = warps.at(activity.warp);
-            if (activity.what == emulator::Doing::copy) warp.copies.push_back({activity.begin, activity.happened});
-            if (activity.what == emulator::Doing::product) warp.products.push_back(activity.begin);
-            if (activity.what == emulator::Doing::exponential) warp.exponentials.push_back(activity.begin);
-        }
+        return flashladder::activity_of("async_flash", [&] { run(stage, in); });
     } catch (const CudaError& error) {
         FAIL_CHECK(error.what());
         return {};
     }
-    return warps;
 }
 
 /// With s stages, 2 s - 1 tiles may be on their way while a step computes: all slots but the one that it reads.

@@ -30,6 +30,7 @@ struct CopyCase {
     /// Rows `first_row` on of a tensor of which `tensor` is what lies behind row `skipped`; from row N on there are
     /// none.
     Bits16 (*copy_in)(const Bits16& tensor, unsigned skipped, unsigned first_row, unsigned N);
+    Bits16 (*copy_in_async)(const Bits16& tensor, unsigned skipped, unsigned first_row, unsigned N);  // the same
     /// The same way back; what is not written stays poison. `rows_after` is how many rows of it are returned.
     Bits16 (*copy_out)(const Bits16& tile, unsigned skipped, unsigned first_row, unsigned N, int rows_after);
 };
@@ -81,7 +82,7 @@ std::vector<GlobalCase> global_cases();
 bool has_tma();  // of the GPU; the emulator does
 
 // registers.cu
-enum class Change { fill, multiply_all, multiply_rows, hide_columns, hide_right_of, exponentials };
+enum class Change { fill, multiply_all, multiply_rows, hide_columns, hide_right_of, hide_rows, hide_below, exponentials };
 struct RegisterCase {
     int rows, columns;  // of a warp; there are two warps
     /// C, after `change`; row_values are the rows' factors or maxima. For each of `parameters` anew, one after the
@@ -112,6 +113,8 @@ struct LoadCase {
     Bits16 (*load)(const Bits16& tile, int first_row, int first_column);
 };
 std::vector<LoadCase> load_cases();
+/// Of a tile's columns as rows: the second warp's are `rows` columns further, and `first_row` is 0.
+std::vector<LoadCase> transposed_load_cases();
 
 struct Products {
     Floats transposed, transposed_from_shared, plain;  // (2 rows, columns)

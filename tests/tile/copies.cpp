@@ -1,4 +1,4 @@
-// copy_in, copy_out, store and store_rows: which rows move, and that nothing else changes.
+// copy_in, copy_in_async, copy_out, store and store_rows: which rows move, and that nothing else changes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::vector<Piece> pieces(int rows) {
     return {{rows, 0}, {rows + 1, rows}, {2 * rows - 1, rows}, {rows - 1, 0}, {1, 0}, {2 * rows + 3, 5}, {3, 7}};
 }
 
-TEST_CASE("copy_in: the rows of its head, and 0 behind them though the next head begins there") {
+TEST_CASE("copy_in, copy_in_async: the rows of its head, and 0 behind them though the next head begins there") {
     Random random(test_seed());
     for (const CopyCase& c : copy_cases())
         for (const Piece& piece : pieces(c.rows))
@@ -29,11 +29,13 @@ TEST_CASE("copy_in: the rows of its head, and 0 behind them though the next head
                      piece.first);
                 const Bits16 tensor = any_bits(random, std::size_t(heads) * piece.N * c.columns);
                 const unsigned first_row = unsigned(head * piece.N + piece.first), end = unsigned((head + 1) * piece.N);
-                const Bits16 tile = c.copy_in(tensor, 0, first_row, end);
-                for (std::size_t i = 0; i < tile.size(); ++i) {
-                    const std::size_t row = first_row + i / c.columns;
-                    const bool guard = i >= std::size_t(c.rows) * c.columns;
-                    REQUIRE(tile[i] == (guard ? poison : row < end ? tensor[first_row * c.columns + i] : 0));
+                for (const auto copy_in : {c.copy_in, c.copy_in_async}) {
+                    const Bits16 tile = copy_in(tensor, 0, first_row, end);
+                    for (std::size_t i = 0; i < tile.size(); ++i) {
+                        const std::size_t row = first_row + i / c.columns;
+                        const bool guard = i >= std::size_t(c.rows) * c.columns;
+                        REQUIRE(tile[i] == (guard ? poison : row < end ? tensor[first_row * c.columns + i] : 0));
+                    }
                 }
             }
 }
@@ -57,18 +59,19 @@ TEST_CASE("copy_out: the rows of its head, and not one of the next") {
             }
 }
 
-TEST_CASE("copy_in and copy_out: row numbers up to 2^32, offsets beyond it") {
+TEST_CASE("copy_in, copy_in_async and copy_out: row numbers up to 2^32, offsets beyond it") {
     Random random(test_seed());
     for (const CopyCase& c : copy_cases()) {
         INFO(c.layout, ", ", c.rows, " x ", c.columns);
         const unsigned first_row = 0u - unsigned(c.rows) - 16, rows = unsigned(c.rows) - 3;
         const Bits16 tensor = any_bits(random, std::size_t(rows) * c.columns);
-        Bits16 tile;
-        REQUIRE_NOTHROW(tile = c.copy_in(tensor, first_row, first_row, first_row + rows));  // all else is out of bounds
-        tile.resize(std::size_t(c.rows) * c.columns);
-        Bits16 expected = tensor;
-        expected.resize(tile.size(), 0);
-        REQUIRE(tile == expected);
+        Bits16 tile, expected = tensor;
+        expected.resize(std::size_t(c.rows) * c.columns, 0);
+        for (const auto copy_in : {c.copy_in, c.copy_in_async}) {
+            REQUIRE_NOTHROW(tile = copy_in(tensor, first_row, first_row, first_row + rows));  // all else is out of bounds
+            tile.resize(expected.size());
+            REQUIRE(tile == expected);
+        }
         REQUIRE(c.copy_out(tile, first_row, first_row, first_row + rows, int(rows)) == tensor);
     }
 }

@@ -1,18 +1,25 @@
 #include "fragments.h"
 #include "tile/copy.h"
+#include "tile/copy_async.h"
 #include "tile/online_softmax.h"
 
 namespace flashladder {
 namespace {
 
-template <class Tile, int threads>
+template <class Tile, int threads, bool async>
 __global__ void copy_in_kernel(const typename Tile::Element* tensor, unsigned first_row, unsigned N,
                                std::uint16_t* result) {
     const Tile tile{dynamic_shared<typename Tile::Element>()};
     auto* memory = reinterpret_cast<std::uint16_t*>(tile.data);
     for (int i = threadIdx.x; i < Tile::elements + guard; i += threads) memory[i] = poison;
     __syncthreads();
-    tile::copy_in<threads>(tile, tensor, first_row, N);
+    if constexpr (async) {
+        tile::copy_in_async<threads>(tile, tensor, first_row, N);
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+    } else {
+        tile::copy_in<threads>(tile, tensor, first_row, N);
+    }
     __syncthreads();
     read(tile, result);
     for (int i = threadIdx.x; i < guard; i += threads) result[Tile::elements + i] = memory[Tile::elements + i];
@@ -34,10 +41,10 @@ typename Tile::Element* tensor_of(const DeviceArray<std::uint16_t>& array, unsig
     return reinterpret_cast<typename Tile::Element*>(begin - std::uintptr_t(skipped) * Tile::columns * 2);
 }
 
-template <class Tile, int threads>
+template <class Tile, int threads, bool async>
 Bits16 copy_in(const Bits16& tensor, unsigned skipped, unsigned first_row, unsigned N) {
     const DeviceArray<std::uint16_t> tensor_device(tensor), result(Tile::elements + guard);
-    launch_kernel(copy_in_kernel<Tile, threads>, {1, threads, (Tile::elements + guard) * 2},
+    launch_kernel(copy_in_kernel<Tile, threads, async>, {1, threads, (Tile::elements + guard) * 2},
                   tensor_of<Tile>(tensor_device, skipped), first_row, N, result.data());
     return result.download();
 }
@@ -55,7 +62,8 @@ template <int turn, int rows, int columns, int threads>
 void add_copies(std::vector<CopyCase>& cases) {
     for_layouts<columns>([&]<class Layout>() {
         using Tile = tile::SharedTile<ElementOf<turn + swizzle_of<Layout> / 32>, rows, columns, Layout>;
-        cases.push_back({name_of<Layout>(), rows, columns, threads, copy_in<Tile, threads>, copy_out<Tile, threads>});
+        cases.push_back({name_of<Layout>(), rows, columns, threads, copy_in<Tile, threads, false>,
+                         copy_in<Tile, threads, true>, copy_out<Tile, threads>});
     });
 }
 

@@ -21,6 +21,18 @@ TEST_CASE("load: every element of the operand, from any 8 rows and 8 columns on"
             }
 }
 
+TEST_CASE("load_transposed: columns of the tile as rows of the operand, from any 8 columns on") {
+    Random random(test_seed());
+    for (const LoadCase& c : transposed_load_cases())
+        for (int first_column = 0; first_column + 2 * c.rows <= c.tile_columns; first_column += 8) {
+            INFO(c.layout, ", ", c.rows, " x ", c.columns, " from column ", first_column);
+            const Bits16 tile = any_bits(random, std::size_t(c.tile_rows) * c.tile_columns);
+            const Bits16 A = c.load(tile, 0, first_column);
+            for (int i = 0; i < 2 * c.rows * c.columns; ++i)
+                REQUIRE(A[i] == tile[i % c.columns * c.tile_columns + first_column + i / c.columns]);
+        }
+}
+
 /// C + A B in double, where element (k, j) of B is B[k * row + j * column].
 std::vector<double> product(const ProductCase& c, const Bits16& A, const Bits16& B, int row, int column,
                             const Floats& C, int first_row) {

@@ -1,35 +1,37 @@
 #include "fragments.h"
 #include "tile/multiply.h"
+#include "tile/transposed_scores.h"
 
 namespace flashladder {
 namespace {
 
-template <class Tile, int rows, int columns>
+template <class Tile, int rows, int columns, bool transposed>
 __global__ void load_kernel(const std::uint16_t* matrix, int first_row, int first_column, std::uint16_t* results) {
     const Tile tile{dynamic_shared<typename Tile::Element>()};
     write(tile, matrix);
     __syncthreads();
     const int first = threadIdx.x / warp * rows;
     tile::Operand<typename Tile::Element, rows, columns> A;
-    tile::load(A, tile, first_row + first, first_column);
+    if constexpr (transposed) tile::load_transposed(A, tile, first_column + first);
+    else tile::load(A, tile, first_row + first, first_column);
     write(results + first * columns, A);
 }
 
-template <class Tile, int rows, int columns>
+template <class Tile, int rows, int columns, bool transposed>
 Bits16 load(const Bits16& matrix, int first_row, int first_column) {
     const DeviceArray<std::uint16_t> matrix_device(matrix), results(std::size_t(2) * rows * columns);
-    launch_kernel(load_kernel<Tile, rows, columns>, {1, 2 * warp, Tile::elements * 2}, matrix_device.data(), first_row,
+    launch_kernel(load_kernel<Tile, rows, columns, transposed>, {1, 2 * warp, Tile::elements * 2}, matrix_device.data(), first_row,
                   first_column, results.data());
     return results.download();
 }
 
-template <int turn, int rows, int columns, int tile_rows, int tile_columns>
+template <int turn, int rows, int columns, int tile_rows, int tile_columns, bool transposed = false>
 void add_loads(std::vector<LoadCase>& cases) {
     for_layouts<tile_columns>([&]<class Layout>() {
         using T = ElementOf<turn + swizzle_of<Layout> / 32>;
         using Tile = tile::SharedTile<T, tile_rows, tile_columns, Layout>;
-        cases.push_back(
-            {name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns, load<Tile, rows, columns>});
+        cases.push_back({name_of<Layout>(), element_of<T>, rows, columns, tile_rows, tile_columns,
+                         load<Tile, rows, columns, transposed>});
     });
 }
 
@@ -96,6 +98,15 @@ std::vector<LoadCase> load_cases() {
     add_loads<0, 32, 64, 64, 64>(cases);
     add_loads<1, 32, 16, 72, 128>(cases);
     add_loads<0, 16, 128, 32, 128>(cases);
+    return cases;
+}
+
+std::vector<LoadCase> transposed_load_cases() {
+    std::vector<LoadCase> cases;
+    add_loads<0, 16, 16, 16, 32, true>(cases);
+    add_loads<1, 16, 64, 64, 64, true>(cases);
+    add_loads<0, 16, 128, 128, 64, true>(cases);
+    add_loads<1, 32, 48, 48, 128, true>(cases);
     return cases;
 }
 

@@ -1,6 +1,7 @@
 // Tiles in registers: every operation on every element, against the same on a matrix.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "../ptx/elements.h"
@@ -32,7 +33,8 @@ void check_change(Change change, const Floats& parameters_of_all, Expected expec
         const int rows = 2 * c.rows;
         const Floats C = normal_floats(random, std::size_t(rows) * c.columns),
                      row_values = normal_floats(random, std::size_t(rows));
-        const Floats parameters = parameters_of_all.empty() ? range(-c.rows - 3, c.columns + 3) : parameters_of_all;
+        const int most = std::max(c.rows, c.columns) + 3;
+        const Floats parameters = parameters_of_all.empty() ? range(-most, most) : parameters_of_all;
         const Floats changed = c.change(change, C, row_values, parameters);
         for (std::size_t i = 0; i < changed.size(); ++i) {
             const std::size_t element = i % C.size();
@@ -74,6 +76,18 @@ TEST_CASE("registers: hide_columns, from columns before the tile to columns behi
 TEST_CASE("registers: hide_right_of, from diagonals that hide all to diagonals that hide nothing") {
     check_change(Change::hide_right_of, {}, [](float x, float old, float, float diagonal, int row, int column) {
         REQUIRE(x == (column > row + diagonal ? -INFINITY : old));
+    });
+}
+
+TEST_CASE("registers: hide_rows, from rows before the tile to rows behind it") {
+    check_change(Change::hide_rows, {}, [](float x, float old, float, float first, int row, int) {
+        REQUIRE(x == (row >= first ? -INFINITY : old));
+    });
+}
+
+TEST_CASE("registers: hide_below, from diagonals that hide all to diagonals that hide nothing") {
+    check_change(Change::hide_below, {}, [](float x, float old, float, float diagonal, int row, int column) {
+        REQUIRE(x == (row > column + diagonal ? -INFINITY : old));
     });
 }
 

@@ -1,5 +1,6 @@
 #include "fragments.h"
 #include "tile/online_softmax.h"
+#include "tile/transposed_scores.h"
 
 namespace flashladder {
 namespace {
@@ -28,6 +29,12 @@ __global__ void change_kernel(Change change, const float* C, const float* row_va
             break;
         case Change::hide_right_of:
             tile::hide_right_of(C_reg, int(parameter));
+            break;
+        case Change::hide_rows:
+            tile::hide_rows(C_reg, int(parameter));
+            break;
+        case Change::hide_below:
+            tile::hide_below(C_reg, int(parameter));
             break;
         case Change::exponentials:
             tile::exponentials(C_reg, values);

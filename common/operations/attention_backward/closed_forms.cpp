@@ -62,11 +62,12 @@ ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causa
             group * scores, 0};
 }
 
-/// Rung 18, a head of K as above, 16-bit tensors. A step is B_r queries, all of whose sums of dQ grow, also of those that are
-/// none; the last kernel reads the sums and writes dQ. Each pair of a step and a block has an exponential for every score.
-ClosedForm transposed_scores(double N_q, double N_k, double d, double group, bool causal) {
-    constexpr double B_c = 64, bytes = 2;
-    const double B_r = d == 64 ? 64 : 32;
+/// Rungs 18 and 19, a head of K as above, 16-bit tensors. A step is B_r queries, all of whose sums of dQ grow, also of those
+/// that are none; the last kernel reads the sums and writes dQ. Each pair of a step and a block of B_c keys has an exponential
+/// for every score. `statistics`: bytes of them, for each query, that the first kernel reads and writes.
+ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal, double B_r, double B_c,
+                    double statistics) {
+    constexpr double bytes = 2;
     double rows = 0, most_rows = 0, steps = 0, most_steps = 0;  // for all blocks of keys, and for the first one
     for (double j = 0; j < N_k; j += B_c) {
         const double first_step = std::floor((causal ? std::max(0.0, j - (N_k - N_q)) : 0) / B_r);
@@ -75,9 +76,9 @@ ClosedForm transposed_scores(double N_q, double N_k, double d, double group, boo
         most_rows = std::max(most_rows, loaded), most_steps = std::max(most_steps, taken);
     }
     const double keys = bytes * 4 * N_k * d, a_row = bytes * 2 * d + float_bytes * 2, sums = float_bytes * B_r * d;
-    const double once = N_q * (bytes * 2 * d + float_bytes) + blocks(N_q, B_r) * sums + bytes * N_q * d;  // D, and dQ at the end
-    return {group * (once + rows * a_row + steps * sums) + keys, group * (once + most_rows * a_row + 2 * most_steps * sums) + keys,
-            group * steps * B_r * B_c, 0};
+    const double once = N_q * (bytes * 2 * d + statistics) + blocks(N_q, B_r) * sums + bytes * N_q * d;  // dQ at the end
+    return {group * (once + rows * a_row + steps * sums) + keys,
+            group * (once + most_rows * a_row + 2 * most_steps * sums) + keys, group * steps * B_r * B_c, 0};
 }
 
 }  // namespace
@@ -91,7 +92,12 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     if (stage == "16-recomputation")
         return times(double(s.batch) * s.heads, recomputation(s.n_q, s.n_k, s.head_dim, s.causal, double(shared_bytes)));
     if (stage == "17-key-blocks") return times(kv_heads, key_blocks(s.n_q, s.n_k, s.head_dim, group, s.causal));
-    if (stage == "18-transposed-scores") return times(kv_heads, transposed_scores(s.n_q, s.n_k, s.head_dim, group, s.causal));
+    // Rung 18 writes D before; rung 19 reads LSE too, and writes both.
+    const bool narrow = s.head_dim == 64;
+    if (stage == "18-transposed-scores")
+        return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, narrow ? 64 : 32, 64, float_bytes));
+    if (stage == "19-staged-queries")
+        return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, 64, narrow ? 128 : 64, 3 * float_bytes));
     return {};
 }
 

@@ -1,9 +1,11 @@
 // Right as it is. Each line that -D changes makes one mistake, which must not compile: see CMakeLists.txt.
 #include "tile/copy.h"
+#include "tile/copy_async.h"
 #include "tile/global_tile.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
+#include "tile/transposed_scores.h"
 #include "tile/warpgroup.h"
 
 #ifndef ELEMENT
@@ -116,5 +118,12 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
     Accumulator<16, O_COLUMNS> C;
     begin_multiply(C, SharedTile<ELEMENT, A_ROWS, P_COLUMNS, Swizzled<128>>{}, B_smem);
     wait<0>(C);
+#endif
+#if USED(14)
+    copy_in_async<THREADS>(A_smem, tensor, 0, 64);
+#endif
+#if USED(15)
+    Operand<OPERAND_ELEMENT, ROWS, S_COLUMNS> A_t;
+    load_transposed(A_t, A_smem, 0);
 #endif
 }
