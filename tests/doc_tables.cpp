@@ -76,6 +76,11 @@ TEST_CASE("a table is about one operation: that of its rung, or the one that is 
     CHECK(project.table("ladder").find("15-b") == std::string::npos);
     CHECK(project.table("ladder operation=gemm") == "(docs/results/ladder.json has no rows of gemm yet.)\n");
     CHECK(project.table("results rung=17") == "(docs/results/ladder.json has no rows of rung 17 yet.)\n");
+    // An operation that was run by itself, later: its own file.
+    project.write("ladder-attention_backward.json", measured({{"rows", {row("15-b", "attention_backward", 8)}}}));
+    CHECK(project.has("results rung=15", "| 64 | 4096 | 8.000 | 8.000 to 8.000 | 1.00 |  | 0.0e+00 | 0 KB |"));
+    CHECK(project.table("ladder operation=attention_backward").find("16-c") == std::string::npos);
+    CHECK(project.has("ladder", "| 14-a | f32 | 64 | 2.00 | 1.00 |  | 0 KB |"));
 }
 
 TEST_CASE("a missing result file is a sentence") {

@@ -36,6 +36,7 @@ const std::map<std::string, Generator> generators = {
     {"variant-times", {variants_file, variant_times_table}},
     {"compare", {compare_file, compare_table}},
     {"compare-h200", {compare_file_of_h200, compare_table}},
+    {"compare-backward", {compare_file_of_backward, compare_table}},
     {"comparison", {compare_file, more_table}},
     {"few", {"docs/results/few.json", peers_table}},
     {"drawn", {"docs/results/drawn.json", peers_table}},

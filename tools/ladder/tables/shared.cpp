@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "files.h"
+#include "harness/operation.h"
 #include "table.h"
 
 namespace flashladder::tables {
@@ -21,6 +22,15 @@ double sum_of(const nlohmann::json& kinds, const char* what) {
     double sum = 0;
     for (const auto& kind : kinds) sum += kind.at(what).get<double>();
     return sum;
+}
+
+/// The file; null if it is not there.
+nlohmann::json parsed(const std::string& file, const Arguments& arguments) {
+    const std::string path = arguments.project + "/" + file;
+    if (!std::filesystem::exists(path)) return {};
+    nlohmann::json found = nlohmann::json::parse(read_file(path), nullptr, false);
+    if (found.is_discarded()) throw std::runtime_error(fmt::format("{} is no JSON", file));
+    return found;
 }
 
 /// The operation that a table is about: the request's, or that of its rung. Most are about the tower, attention's forward pass;
@@ -36,10 +46,13 @@ std::string operation_of(const nlohmann::json& rows, const Arguments& arguments)
 }  // namespace
 
 nlohmann::json results(const std::string& file, const Arguments& arguments) {
-    const std::string path = arguments.project + "/" + file;
-    if (!std::filesystem::exists(path)) return {};
-    nlohmann::json found = nlohmann::json::parse(read_file(path), nullptr, false);
-    if (found.is_discarded()) throw std::runtime_error(fmt::format("{} is no JSON", file));
+    for (const Operation* operation : operations()) {  // ladder-attention_backward.json, if the table is about that
+        const std::string own = fmt::format("{}-{}.json", file.substr(0, file.rfind('.')), operation->name());
+        const nlohmann::json found = parsed(own, arguments);
+        if (!found.is_null() && found.contains("rows") && operation_of(found.at("rows"), arguments) == operation->name())
+            return found;
+    }
+    nlohmann::json found = parsed(file, arguments);
     for (const char* section : {"rows", "variants"})
         if (found.is_object() && found.contains(section) && found.at(section).is_array()) {
             const std::string operation = operation_of(found.at(section), arguments);

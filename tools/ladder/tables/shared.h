@@ -18,9 +18,11 @@ inline const std::string timings_file = "docs/results/ladder.json", counts_file 
                          races_file = "docs/results/races.json", variants_file = "docs/results/variants.json",
                          compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
                          tune_file = "docs/results/tune.json", tune_file_of_h200 = "docs/results/tune-h200.json",
-                         compare_file_of_h200 = "docs/results/compare-h200.json";
+                         compare_file_of_h200 = "docs/results/compare-h200.json",
+                         compare_file_of_backward = "docs/results/compare-backward.json";
 /// What the file holds, its rows those of one operation: "operation=" in the request, or that of "rung="; attention, without
-/// either. Null if it is not there.
+/// either. An operation that has been run by itself has a file of its own beside it: ladder-attention_backward.json. Null if
+/// it is not there.
 nlohmann::json results(const std::string& file, const Arguments& arguments);
 std::string no_rows(const std::string& file, const Arguments& arguments);
 
