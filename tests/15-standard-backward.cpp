@@ -17,11 +17,6 @@ namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
 
-void check_gradient(const char* gradient, const Inputs& in, const std::string& what, attention::Judge judge = attention::Judge::both_rules) {
-    const std::string wrong = fault_of(gradient, in, judge);
-    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
-}
-
 /// All keys are equally good, as queries have numbers where keys have 0, and O is 0, as for each value there is its
 /// negative: then P is 1 / N_k, D is 0, and dS is P dP.
 Inputs with_equal_keys(AttentionShape shape) {

@@ -36,11 +36,6 @@ AttentionShape causal_shape(int heads, int n_q, int n_k, int d) {
     return shape;
 }
 
-void check_gradient(const char* gradient, const Inputs& in, const std::string& what) {
-    const std::string wrong = fault_of(gradient, in);
-    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
-}
-
 TEST_CASE("EXERCISE 16.1: the keys that a query sees") {
     const int more = drawn_length(64, 30, 100, 0);
     for (const auto& [n_q, n_k, what] :

@@ -22,11 +22,6 @@ namespace {
 constexpr int B_c = 64;
 constexpr int queries_of_a_step(int d) { return d == 64 ? 64 : 32; }
 
-void check_one(const std::string& gradient, const Inputs& in, const std::string& what) {
-    const std::string wrong = fault_of(gradient, in);
-    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
-}
-
 AttentionShape causal(AttentionShape shape) {
     shape.causal = true;
     return shape;
@@ -49,8 +44,8 @@ TEST_CASE("EXERCISE 18.1: the mask of transposed scores") {
     for (const int d : {64, 128})
         for (const auto& [n_q, n_k] :
              {std::pair(64, 64), {70, 70 + drawn_length(32, 1, 90, 0)}, {40 + drawn_length(32, 1, 90, 1), 40}})
-            check_one("dV", backward_inputs(causal(shape_of(1, n_q, n_k, d)), Values::normal, test_seed()),
-                      "a causal mask, where row r of S^T is a key and column c a query");
+            check_gradient("dV", backward_inputs(causal(shape_of(1, n_q, n_k, d)), Values::normal, test_seed()),
+                           "a causal mask, where row r of S^T is a key and column c a query");
 }
 
 TEST_CASE("EXERCISE 18.2: dS as an operand, of the tile that has dS^T") {
@@ -58,8 +53,8 @@ TEST_CASE("EXERCISE 18.2: dS as an operand, of the tile that has dS^T") {
         for (const bool is_causal : {false, true}) {
             AttentionShape shape = shape_of(1, drawn_length(64, 33, 150, 2), drawn_length(64, 33, 150, 3), d);
             shape.causal = is_causal;
-            check_one("dQ", backward_inputs(shape, Values::normal, test_seed()),
-                      "dQ = dS K, and the tile has keys as its rows");
+            check_gradient("dQ", backward_inputs(shape, Values::normal, test_seed()),
+                           "dQ = dS K, and the tile has keys as its rows");
         }
 }
 

@@ -5,7 +5,8 @@
 //   open       exercises that are not begun
 //   right      true: it is green, while all later ones are open too. Else
 //   told       {exercise: the guilty one, or "outside"; says: words of the first line, or an array, of
-//              which one will do; at: code on the line it names}
+//              which one will do; at: code on the line it names; also: words of any line behind it, or an array, of which
+//              all are to be there}
 //   known      why it is told wrongly today: counted, but no failure
 // A right answer that is red is a failure; of the wrong ones one in twenty may be told something else.
 // LADDER_ANSWERS=60 takes so many, drawn by the seed; all: each. LADDER_ANSWERS_RUNG=05,06: of these rungs alone.
@@ -162,6 +163,11 @@ std::string why_wrong(const Told& told, const Json& wanted, const std::string& t
         if (told.first.find(fmt::format(".cu:{}:", line)) == std::string::npos)
             return fmt::format("the first line does not name line {}, '{}'", line, at);
     }
+    if (const Json also = wanted.value("also", Json(""));
+        !std::ranges::all_of(also.is_array() ? also : Json{also}, [&](const Json& words) {
+            return told.output.find(words.get<std::string>()) != std::string::npos;
+        }))
+        return fmt::format("it does not say {}", also.dump());
     return "";
 }
 

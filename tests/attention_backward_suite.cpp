@@ -321,6 +321,8 @@ TEST_CASE("has no races") {
 }
 #endif
 
+std::string behind(const std::string& what, const std::string& numbers) { return what.empty() ? numbers : what + "; " + numbers; }
+
 }  // namespace
 
 const Stage& stage_under_test() { return find_stage(stages().front().get().name()); }
@@ -335,29 +337,34 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     return shape;
 }
 
-std::string fault(const Inputs& inputs, Judge judge) {
+std::string fault(const Inputs& inputs, Judge judge, const std::string& what) {
     try {
         const Comparison result = check(stage_under_test(), inputs, judge);
-        return result.passed ? "" : result.describe(inputs.shape());
-    } catch (const CudaError& error) {
+        return result.passed ? "" : behind(what, result.describe(inputs.shape()));
+    } catch (const CudaError& error) {  // which has nothing to do with `what`
         return error.what();
     }
 }
 
-std::string fault_of(const std::string& gradient, const Inputs& inputs, Judge judge) {
+std::string fault_of(const std::string& gradient, const Inputs& inputs, Judge judge, const std::string& what) {
     try {
         Comparison result = check(stage_under_test(), inputs, judge);
         for (auto& [name, other] : {std::pair<std::string, GradientComparison*>{"dQ", &result.dQ}, {"dK", &result.dK}, {"dV", &result.dV}})
             if (name != gradient) *other = {}, other->passed = true;
-        return result.dQ.passed && result.dK.passed && result.dV.passed ? "" : result.describe(inputs.shape());
+        return result.dQ.passed && result.dK.passed && result.dV.passed ? "" : behind(what, result.describe(inputs.shape()));
     } catch (const CudaError& error) {
         return error.what();
     }
 }
 
-void check_gradients(const Inputs& in, const std::string& what) {
-    const std::string wrong = fault(in);
-    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+void check_gradients(const Inputs& in, const std::string& what, Judge judge) {
+    const std::string wrong = fault(in, judge, what);
+    CHECK_MESSAGE(wrong.empty(), wrong);
+}
+
+void check_gradient(const std::string& gradient, const Inputs& in, const std::string& what, Judge judge) {
+    const std::string wrong = fault_of(gradient, in, judge, what);
+    CHECK_MESSAGE(wrong.empty(), wrong);
 }
 
 void check_no_race([[maybe_unused]] const Inputs& in) {

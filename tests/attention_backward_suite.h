@@ -25,14 +25,18 @@ const Stage& stage_under_test();
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
 
-/// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is.
-std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules);
+/// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is. Before numbers that are
+/// wrong stands `what`, but not before what ended a kernel.
+std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules, const std::string& what = "");
 /// The same of one gradient, "dQ", "dK" or "dV".
 std::string fault_of(const std::string& gradient, const Inputs& inputs,
-                     attention::Judge judge = attention::Judge::both_rules);
+                     attention::Judge judge = attention::Judge::both_rules, const std::string& what = "");
 
-/// Its gradients are right; else the message begins with `what`.
-void check_gradients(const Inputs& inputs, const std::string& what);
+/// Its gradients are right; else the message begins with `what`, if numbers are wrong.
+void check_gradients(const Inputs& inputs, const std::string& what, attention::Judge judge = attention::Judge::both_rules);
+/// One gradient is, "dQ", "dK" or "dV".
+void check_gradient(const std::string& gradient, const Inputs& inputs, const std::string& what,
+                    attention::Judge judge = attention::Judge::both_rules);
 
 /// The stage under test, with these inputs, has no race. On a GPU nothing is checked.
 void check_no_race(const Inputs& inputs);

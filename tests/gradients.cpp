@@ -126,9 +126,12 @@ TEST_CASE("gradients: the standard way passes in each dtype, and what is wrong d
     const Gradients reference = reference_gradients(in, all_rows(one_key)), standard = standard_gradients(in, all_rows(one_key));
     Outputs out = outputs_of(standard);
     CHECK(compare(out, one_key, reference, standard).passed);
-    out.dQ[5] = 1e-3f;
+    out.dQ[5] = out.dK[6] = 1e-3f;
     const std::string described = compare(out, one_key, reference, standard).describe(one_key);
-    CHECK_MESSAGE(described.find("dQ[batch 0 head 0 query 0][5] is 0.001, expected 0") != std::string::npos, described);
+    CHECK_MESSAGE(described.find(": dQ[batch 0 head 0 query 0][5] is 0.001, expected 0; dQ's relative error") != std::string::npos,
+                  described);
+    CHECK_MESSAGE(described.find("\ndK[batch 0 head 0 key 0][6] is 0.001, expected 0; dK's relative error") != std::string::npos,
+                  described);
 }
 
 TEST_CASE("gradients: where one key has nearly all the weight, what the standard way loses is allowed, and not much more") {

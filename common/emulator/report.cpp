@@ -277,7 +277,9 @@ std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
 
 std::string source_line(const std::string& file, unsigned line) {
     std::ifstream source(file);
-    if (!source) source.open(FLASHLADDER_ROOT "/" + file);
+    // Names of files begin at either folder (cmake/Backend.cmake): what `ladder test` tries lies in the second.
+    for (const char* folder : {FLASHLADDER_ROOT "/", FLASHLADDER_BUILD "/"})
+        if (!source) source.open(folder + file);
     std::string text;
     for (unsigned i = 0; i < line; ++i)
         if (!std::getline(source, text)) return "";

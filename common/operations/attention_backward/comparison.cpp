@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "harness/dtype.h"
 
@@ -93,22 +94,23 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const Gr
 }
 
 std::string Comparison::describe(const AttentionShape& shape) const {
-    std::string text = attention::to_string(shape), errors;
+    std::string text = attention::to_string(shape), in_front = ": ";
     const auto add = [&](const char* name, const GradientComparison& c, int heads, int rows, const char* row_name) {
         const std::size_t row = c.worst_row_index, head = row / static_cast<std::size_t>(rows);
         if (c.passed && !passed) return;  // others are what is to be told
+        text += std::exchange(in_front, "\n");
         if (!c.passed)
-            text += fmt::format(": {}[batch {} head {} {} {}][{}] is {}, expected {:.6g}", name,
+            text += fmt::format("{}[batch {} head {} {} {}][{}] is {}, expected {:.6g}; ", name,
                                 head / static_cast<std::size_t>(heads), head % static_cast<std::size_t>(heads), row_name,
                                 row % static_cast<std::size_t>(rows), c.furthest.index, attention::found_text(c.furthest.found),
                                 c.furthest.expected);
-        errors += fmt::format("; {}'s relative error is {:.2e} (allowed {:.2g}), its worst row's {:.2e} (allowed {:.2e})", name,
-                              c.error, c.allowed_error, c.worst_row, c.allowed_worst_row);
+        text += fmt::format("{}'s relative error is {:.2e} (allowed {:.2g}), its worst row's {:.2e} (allowed {:.2e})", name, c.error,
+                            c.allowed_error, c.worst_row, c.allowed_worst_row);
     };
     add("dV", dV, shape.kv_heads, shape.n_k, "key");  // in the order in which they are found: what is wrong first says most
     add("dQ", dQ, shape.heads, shape.n_q, "query");
     add("dK", dK, shape.kv_heads, shape.n_k, "key");
-    return text + errors;
+    return text;
 }
 
 }  // namespace flashladder::attention_backward

@@ -30,7 +30,7 @@ struct GradientComparison {
 struct Comparison {
     GradientComparison dQ, dK, dV;
     bool passed = false;
-    /// What is wrong and where, with found and expected numbers, in one line.
+    /// What is wrong and where, with found and expected numbers: a gradient a line.
     std::string describe(const AttentionShape& shape) const;
 };
 
