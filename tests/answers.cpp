@@ -126,12 +126,11 @@ Told tell(const std::string& rung, const std::string& text, const std::string& s
         return at == std::string::npos
                    ? ""
                    : told.output.substr(at + words.size(),
-                                        told.output.find_first_of(":\n ", at + words.size()) - at - words.size());
+                                        told.output.find_first_of(":,\n ", at + words.size()) - at - words.size());
     };
-    told.exercise = word_behind("it comes from EXERCISE ", heading);
-    if (told.exercise.empty() && told.output.find("it comes from a change outside", heading) != std::string::npos)
+    if (told.output.find("it comes from a change outside", heading) != std::string::npos)
         told.exercise = "outside";
-    if (told.exercise.empty() && told.output.compare(heading + begin.size(), 9, "EXERCISE ") == 0)
+    else if (told.output.compare(heading + begin.size(), 9, "EXERCISE ") == 0)
         told.exercise = word_behind("EXERCISE ", heading);
     return told;
 }

@@ -278,9 +278,15 @@ std::string place_in(const std::string& report, const std::string& file) {
     return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
 }
 
-/// The cause first, as compilers say it: numbers that a race has made say nothing.
-void print_failure(const Case& told, const std::string& file) {
-    fmt::print("\n{}\n", told.name);
+/// The cause first, as compilers say it: numbers that a race has made say nothing. `guilty` is the exercise that it comes from.
+void print_failure(const Case& told, const std::string& file, const std::string& guilty = "") {
+    const std::string exercise = exercise_of(told.name);
+    if (guilty.empty() || guilty == exercise)
+        fmt::print("\n{}\n", told.name);
+    else if (exercise.empty())
+        fmt::print("\nEXERCISE {}, by the test: {}\n", guilty, told.name);
+    else
+        fmt::print("\nEXERCISE {}, by the test of {}\n", guilty, told.name.substr(told.name.find(exercise)));
     const std::string& what = told.cause.empty() ? told.message : told.cause;
     print_report(what, file);
     const std::string first = first_line(what), kind = first.substr(0, first.find(':') + 1);
@@ -306,7 +312,7 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
 #else
     const Learner learner(chapter, options);
     const Verdict verdict = learner.judge(failed, filter);
-    print_failure(verdict.told, chapter.file());
+    print_failure(verdict.told, chapter.file(), verdict.exercise);
     const Answer* guilty = learner.answer(verdict.exercise);
     if (!guilty) {
         if (verdict.outside) fmt::print("\n  it comes from a change outside the exercises\n");
@@ -319,8 +325,6 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
                                                            affected.find(id) == std::string::npos)
             affected += fmt::format("{}{}", affected.empty() ? "" : ", ", id);
     if (is_about_work(verdict.told)) fmt::print("\n  which lines ask for it: ./ladder profile {} --mine\n", chapter.number());
-    if (verdict.exercise != exercise_of(verdict.told.name))
-        fmt::print("\n  it comes from EXERCISE {}\n", verdict.exercise);
     if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
     fmt::print("\n  your code {} {}:{}; {}\n", guilty->open ? "goes to" : "is at", chapter.file(), guilty->first,
                chapter.is_capstone() ? "its contract: " + chapter.lesson() : "a hint: ./ladder hint " + guilty->id);
