@@ -9,6 +9,9 @@
 // Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
 //           sm_90a
 #include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "lcsf/lcsf.h"
@@ -171,39 +174,39 @@ void launch_configuration(const ForwardArgs& args) {
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
-/// The exercises are tried with a few configurations, to be compiled soon.
+/// A learner's program has a few configurations, to be compiled soon, and that of the exercises bf16 alone.
 template <class Element>
 constexpr bool is_compiled([[maybe_unused]] std::size_t i) {
 #ifdef FLASHLADDER_EXERCISES
-    return std::is_same_v<Element, __nv_bfloat16> && (i == 0 || i == 6 || i == 11 || i == 14 || i == 17);
+    if (!std::is_same_v<Element, __nv_bfloat16>) return false;
+#endif
+#ifdef FLASHLADDER_LEARNER
+    return i == 0 || i == 6 || i == 11 || i == 14 || i == 17;
 #else
     return true;
 #endif
-}
-template <class Element, bool causal, std::size_t i>
-void launch_number(const ForwardArgs& args) {
-    if constexpr (is_compiled<Element>(i)) launch_configuration<Element, causal, configurations[i]>(args);
-    else throw std::logic_error("compiled without variants");
 }
 
 /// Which one is the fastest, operations/attention/configurations.h expects from the number of tasks and of their steps.
 template <class Element, bool causal, std::size_t i>
 void launch_if(std::size_t best, const ForwardArgs& args) {
-    if constexpr (is_chosen(i, causal))
-        if (i == best) launch_number<Element, causal, i>(args);
+    if constexpr (is_chosen(i, causal) && is_compiled<Element>(i))
+        if (i == best) launch_configuration<Element, causal, configurations[i]>(args);
 }
 void launch(const ForwardArgs& args) {
     with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        const std::size_t best = configuration_for(args.shape, device_attribute(cudaDevAttrMultiProcessorCount));
+        const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+        const int best = configuration_for(args.shape, multiprocessors, is_compiled<Element>);
+        if (best < 0) throw std::logic_error("compiled without variants");
         [&]<std::size_t... i>(std::index_sequence<i...>) {
-            (launch_if<Element, causal, i>(best, args), ...);
+            (launch_if<Element, causal, i>(std::size_t(best), args), ...);
         }(std::make_index_sequence<configurations.size()>());
     });
 }
 template <std::size_t i>
 void launch_variant(const ForwardArgs& args) {
     with_bf16_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        launch_number<Element, causal, i>(args);
+        launch_configuration<Element, causal, configurations[i]>(args);
     });
 }
 std::size_t scratch_bytes(const AttentionShape&) { return sizeof(unsigned); }
@@ -213,16 +216,23 @@ const Support supports{.stage = "14-lcsf", .head_dims = {64, 128, 256}, .dtypes 
                        .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
-/// Each configuration is a variant of its head_dim.
+/// Each configuration that is compiled is a variant of its head_dim.
 template <std::size_t i>
 Registration variant() {
     Support s = supports.for_variant(to_string(configurations[i]));
     s.causal = true, s.head_dims = {configurations[i].d};
     return {{s, launch_variant<i>, scratch_bytes}};
 }
-const auto variants = []<std::size_t... i>(std::index_sequence<i...>) {
-    return std::array{variant<i>()...};
-}(std::make_index_sequence<configurations.size()>());
+constexpr auto compiled = [] {
+    std::array<std::size_t, configurations.size()> numbers{};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < configurations.size(); ++i)
+        if (is_compiled<__nv_bfloat16>(i)) numbers[count++] = i;
+    return std::pair(numbers, count);
+}();
+const auto variants = []<std::size_t... k>(std::index_sequence<k...>) {
+    return std::array{variant<compiled.first[k]>()...};
+}(std::make_index_sequence<compiled.second>());
 
 }  // namespace
 }  // namespace flashladder::attention

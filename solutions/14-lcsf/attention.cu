@@ -9,8 +9,8 @@
 // Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
 //           sm_90a
 #include <algorithm>
+#include <array>
 #include <stdexcept>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -277,18 +277,21 @@ const Registration registration = {{supports, launch, scratch_bytes}};
 
 /// Each configuration that is compiled is a variant of its head_dim.
 template <std::size_t i>
-struct Variant {
-    static Support supported() {
-        Support s = supports.for_variant(to_string(configurations[i]));
-        s.causal = true, s.head_dims = {configurations[i].d};
-        return s;
-    }
-    Registration registration{{supported(), launch_variant<i>, scratch_bytes}};
-};
-struct NoVariant {};
-template <std::size_t... i>
-std::tuple<std::conditional_t<is_compiled<__nv_bfloat16>(i), Variant<i>, NoVariant>...> all_variants(std::index_sequence<i...>);
-const decltype(all_variants(std::make_index_sequence<configurations.size()>())) variants;
+Registration variant() {
+    Support s = supports.for_variant(to_string(configurations[i]));
+    s.causal = true, s.head_dims = {configurations[i].d};
+    return {{s, launch_variant<i>, scratch_bytes}};
+}
+constexpr auto compiled = [] {
+    std::array<std::size_t, configurations.size()> numbers{};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < configurations.size(); ++i)
+        if (is_compiled<__nv_bfloat16>(i)) numbers[count++] = i;
+    return std::pair(numbers, count);
+}();
+const auto variants = []<std::size_t... k>(std::index_sequence<k...>) {
+    return std::array{variant<compiled.first[k]>()...};
+}(std::make_index_sequence<compiled.second>());
 
 }  // namespace
 }  // namespace flashladder::attention
