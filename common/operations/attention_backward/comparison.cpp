@@ -94,7 +94,8 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const Gr
 }
 
 std::string Comparison::describe(const AttentionShape& shape) const {
-    std::string text = attention::to_string(shape), in_front = ": ";
+    std::string text = attention::to_string(shape);
+    const char* in_front = ": ";
     const auto add = [&](const char* name, const GradientComparison& c, int heads, int rows, const char* row_name) {
         const std::size_t row = c.worst_row_index, head = row / static_cast<std::size_t>(rows);
         if (c.passed && !passed) return;  // others are what is to be told
