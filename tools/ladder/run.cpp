@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "count.h"
 #include "files.h"
@@ -113,7 +114,8 @@ void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_belo
     }
 }
 
-[[maybe_unused]] void time_all(const RunOptions& options, nlohmann::json& results) {
+/// Calls `keep` after each problem: all take minutes, and whoever stops them has what was timed.
+[[maybe_unused]] void time_all(const RunOptions& options, nlohmann::json& results, const std::function<void()>& keep) {
     Table table({"table", "problem", "rung", "dtype", "ms", "min", "max", "TFLOP/s", "vs the rung below"});
     for (const Operation* operation : operations())
         for (const TimedProblem& problem : operation->timed()) {
@@ -121,6 +123,7 @@ void time_in_one_dtype(const TimedProblem& problem, DType dtype, double& ms_belo
             double ms_below = 0;
             for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
                 time_in_one_dtype(problem, dtype, ms_below, table, results);
+            keep();
         }
     note_gpu_state(results);
     progress("");
@@ -145,7 +148,7 @@ int run_ladder(const RunOptions& options) {
     try {
         status = check_all(options, results);
 #ifdef FLASHLADDER_GPU
-        if (options.timing && status == 0) time_all(options, results);
+        if (options.timing && status == 0) time_all(options, results, write);
 #else
         print_counted_work(results);
         fmt::print("\nThe times are the emulator's. Speed is measured where there is a GPU.\n");
