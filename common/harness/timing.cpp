@@ -220,9 +220,8 @@ std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, c
     return samples;
 }
 
-std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs,
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs, const Problem& problem,
                                     const TimingOptions& options) {
-    const Problem& problem = inputs.problem;
     std::size_t scratch_bytes = 0;
     for (const Stage* stage : stages) scratch_bytes = std::max(scratch_bytes, stage->scratch_bytes(problem));
     DeviceBuffer scratch(scratch_bytes);

@@ -95,9 +95,9 @@ struct Samples {
 /// 50 us are timed as a CUDA graph of several, a multiple of `sets`: so many launches have different inputs.
 std::vector<Samples> take_turns(const std::vector<Launch>& launches, int sets, const TimingOptions& options = {});
 
-/// Times each stage on the same inputs, which change from launch to launch so that none finds its own in the L2 cache.
-/// Throws what run() throws.
-std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs,
+/// Times each stage on the same inputs, those of the problem or of Operation::part_of() it, which change from launch to
+/// launch so that none finds its own in the L2 cache. Throws what run() throws.
+std::vector<TimedStage> time_stages(const std::vector<const Stage*>& stages, const Data& inputs, const Problem& problem,
                                     const TimingOptions& options = {});
 
 }  // namespace flashladder
