@@ -14,7 +14,7 @@ namespace emulator {
 /// The virtual GPU. Change it between launches only.
 struct Settings {
     std::uint64_t seed = 1;                        // decides the order in which threads and blocks run
-    int multiprocessors = 4;                       // this many blocks are resident and run interleaved
+    int multiprocessors = 4;  // this many blocks are resident and run interleaved; or LADDER_MULTIPROCESSORS
     std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
     std::size_t l2_bytes = 50 << 20;  // what the device says of itself: no cache is simulated
     std::size_t memory_bytes = std::size_t(16) << 30;

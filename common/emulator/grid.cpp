@@ -6,6 +6,8 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -112,6 +114,11 @@ Settings& settings() {
         };
         from_environment.races = is_set("LADDER_RACES");
         from_environment.strict_barriers = is_set("LADDER_STRICT_BARRIERS");
+        if (const char* number = std::getenv("LADDER_MULTIPROCESSORS")) {
+            from_environment.multiprocessors = std::atoi(number);
+            if (from_environment.multiprocessors < 1)
+                throw std::invalid_argument("LADDER_MULTIPROCESSORS is '" + std::string(number) + "', not a number from 1 on");
+        }
         return from_environment;
     }();
     return settings;

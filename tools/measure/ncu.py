@@ -30,6 +30,8 @@ RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11",
          "15", "16", "17", "18", "19"]
 WORKLOADS = {f"rung {rung}": ["stages", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
 WORKLOADS["tutorials"] = ["emulator-tutorials", "--test-case=tutorial: the same bits*"]
+# What the emulator has to have to launch the same kernel as the card: rung 14 chooses by the multiprocessors of an H100.
+SAME_KERNEL = {"rung 14": {"LADDER_MULTIPROCESSORS": "132"}}
 
 # Ours: Nsight Compute's metrics, which are added up.
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
@@ -179,12 +181,12 @@ def profile_related(command):
             for row in rows]
 
 
-def count(command, _):
+def count(command, environment):
     """The same of the emulator."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "counts.json"
         subprocess.run(program_of(ROOT / "build/cpu", command), cwd=ROOT, check=True,
-                       stdout=subprocess.DEVNULL, env=os.environ | {"LADDER_COUNTS": str(file), "LADDER_SEED": "1"})
+                       stdout=subprocess.DEVNULL, env=os.environ | environment | {"LADDER_COUNTS": str(file), "LADDER_SEED": "1"})
         launches = json.loads(file.read_text())["launches"]
 
     return [{"kernel": launch["kernel"], "counts": counts_of(launch["work"])} for launch in launches]
@@ -289,7 +291,9 @@ def main():
     else:
         result["gpu"] = "FlashLadder emulator"
     workloads, metrics = (OPERAND_WORKLOADS, OPERAND_METRICS) if arguments.operands else (WORKLOADS, METRICS)
-    result["programs"] = {name: (profile if on_gpu else count)(command, metrics) for name, command in workloads.items()}
+    result["programs"] = {
+        name: profile(command, metrics) if on_gpu else count(command, SAME_KERNEL.get(name, {}))
+        for name, command in workloads.items()}
     arguments.result.write_text(json.dumps(result, indent=1) + "\n")
     if on_gpu and arguments.operands:
         raw = {name: profile_related(command) for name, command in workloads.items()}
