@@ -292,7 +292,7 @@ def main():
         result["gpu"] = "FlashLadder emulator"
     workloads, metrics = (OPERAND_WORKLOADS, OPERAND_METRICS) if arguments.operands else (WORKLOADS, METRICS)
     result["programs"] = {
-        name: profile(command, metrics) if on_gpu else count(command, SAME_KERNEL.get(name, {}))
+        name: profile(command, metrics, arguments.build) if on_gpu else count(command, SAME_KERNEL.get(name, {}))
         for name, command in workloads.items()}
     arguments.result.write_text(json.dumps(result, indent=1) + "\n")
     if on_gpu and arguments.operands:
