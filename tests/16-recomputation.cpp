@@ -30,12 +30,6 @@ struct WithSharedMemory {
 #endif
 };
 
-AttentionShape causal_shape(int heads, int n_q, int n_k, int d) {
-    AttentionShape shape = shape_of(heads, n_q, n_k, d);
-    shape.causal = true;
-    return shape;
-}
-
 TEST_CASE("EXERCISE 16.1: the keys that a query sees") {
     const int more = drawn_length(64, 30, 100, 0);
     for (const auto& [n_q, n_k, what] :
@@ -43,10 +37,10 @@ TEST_CASE("EXERCISE 16.1: the keys that a query sees") {
           {70, 70, std::string("causal, as many keys as queries")},
           {40, 40 + more, fmt::format("causal, and the first query sees {} keys", more + 1)}})
         for (const char* gradient : {"dV", "dK"})
-            check_gradient(gradient, backward_inputs(causal_shape(2, n_q, n_k, 64), Values::normal, test_seed()), what);
+            check_gradient(gradient, backward_inputs(causal(shape_of(2, n_q, n_k, 64)), Values::normal, test_seed()), what);
     for (const char* gradient : {"dV", "dK"})
         check_gradient(gradient, backward_inputs(shape_of(2, 70, 70, 64), Values::normal, test_seed()), "without a mask");
-    Inputs in = backward_inputs(causal_shape(1, 90, 30, 64), Values::normal, test_seed());
+    Inputs in = backward_inputs(causal(shape_of(1, 90, 30, 64)), Values::normal, test_seed());
     std::fill_n(in.dO.begin(), 60 * 64, std::numeric_limits<float>::quiet_NaN());
     check_gradient("dV", in, "queries 0 to 59 see no key, and have NaN in dO");
 }

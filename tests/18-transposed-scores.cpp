@@ -10,10 +10,6 @@
 #include "attention_backward_suite.h"
 #include "launch.h"
 
-#ifndef FLASHLADDER_GPU
-#include "operations/attention_backward/counts.h"
-#endif
-
 namespace flashladder::attention_backward {
 namespace {
 
@@ -22,22 +18,8 @@ namespace {
 constexpr int B_c = 64;
 constexpr int queries_of_a_step(int d) { return d == 64 ? 64 : 32; }
 
-AttentionShape causal(AttentionShape shape) {
-    shape.causal = true;
-    return shape;
-}
-
 #ifndef FLASHLADDER_GPU
 using emulator::Access;
-
-/// The launch of this kernel; fails if there is none.
-const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
-    static const emulator::Work none;
-    for (const auto& launch : counts.work.launches)
-        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
-    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
-    return none;
-}
 #endif
 
 TEST_CASE("EXERCISE 18.1: the mask of transposed scores") {

@@ -12,7 +12,6 @@
 #include "launch.h"
 
 #ifndef FLASHLADDER_GPU
-#include "operations/attention_backward/counts.h"
 #include "warp_activity.h"
 #endif
 
@@ -24,30 +23,10 @@ namespace {
 constexpr int B_r = 64;                                            // queries of a step
 constexpr int keys_of_a_block(int d) { return d == 64 ? 128 : 64; }  // B_c
 
-AttentionShape causal(AttentionShape shape) {
-    shape.causal = true;
-    return shape;
-}
-
-/// So many heads, which share K and V.
-AttentionShape grouped(AttentionShape shape) {
-    shape.kv_heads = 1;
-    return shape;
-}
-
 #ifndef FLASHLADDER_GPU
 using emulator::Access;
 
 constexpr std::uint64_t bytes = 2, of_statistics = 8;
-
-/// The launch of this kernel; fails if there is none.
-const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
-    static const emulator::Work none;
-    for (const auto& launch : counts.work.launches)
-        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
-    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
-    return none;
-}
 
 /// Of the first block's warps, with copies as late as its waits allow. Nothing where the kernel stops.
 std::vector<WarpActivity> activity_of_first_block(const Inputs& in) {
@@ -166,7 +145,8 @@ TEST_CASE("EXERCISE 19.2: the ring of steps") {
                     blocks * (2 * B_c * width * bytes + T_r * B_r * (2 * width * bytes + of_statistics)));
         const std::uint64_t few = barriers_of(2, d), many = barriers_of(6, d);
         check_count(fmt::format("barriers of four steps more (d {})", d), many - few, 4);
-        WARN_MESSAGE((few <= 2 + 3), fmt::format("barriers of a block with 2 steps: found {}, needed {}", few, 2 + 3));
+        WARN_MESSAGE((d != 64 || few <= 2 + 3),
+                     fmt::format("barriers of two steps, and before them: found {}, needed {}", few - 2, 2 + 1));
     }
 #endif
 }

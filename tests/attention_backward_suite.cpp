@@ -374,15 +374,30 @@ void check_no_race([[maybe_unused]] const Inputs& in) {
 #endif
 }
 
+AttentionShape causal(AttentionShape shape) {
+    shape.causal = true;
+    return shape;
+}
+AttentionShape grouped(AttentionShape shape) {
+    shape.kv_heads = 1;
+    return shape;
+}
+
 std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
-    std::vector<AttentionShape> all(2, shape_of(2, drawn_length(64, 33, 150, turn),
-                                              drawn_length(64, 100, 200, turn + 1), head_dim));
-    all[0].causal = true;
-    all[1].kv_heads = 1;
-    return all;
+    const AttentionShape shape =
+        shape_of(2, drawn_length(64, 33, 150, turn), drawn_length(64, 100, 200, turn + 1), head_dim);
+    return {causal(shape), grouped(shape)};
 }
 
 #ifndef FLASHLADDER_GPU
+const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
+    static const emulator::Work none;
+    for (const auto& launch : counts.work.launches)
+        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
+    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
+    return none;
+}
+
 void check_whatever_order() {
     AttentionShape shape = shape_of(2, drawn_length(64, 65, 150, 0), drawn_length(64, 129, 260, 1), 64);
     shape.causal = test_seed() % 2 == 0;

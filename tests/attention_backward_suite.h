@@ -13,6 +13,7 @@
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
+#include "operations/attention_backward/counts.h"
 #endif
 
 namespace flashladder::attention_backward {
@@ -24,6 +25,9 @@ const Stage& stage_under_test();
 
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
+/// The same, causal; or with heads that share one head of K and V.
+AttentionShape causal(AttentionShape shape);
+AttentionShape grouped(AttentionShape shape);
 
 /// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is. Before numbers that are
 /// wrong stands `what`, but not before what ended a kernel.
@@ -45,6 +49,9 @@ void check_no_race(const Inputs& inputs);
 std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn);
 
 #ifndef FLASHLADDER_GPU
+/// What the launch of this kernel has asked for; fails if there is none.
+const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel);
+
 /// A stage whose dQ is added to by all blocks: in whatever order they run, dK and dV have the same bits, and dQ is right.
 void check_whatever_order();
 #endif
