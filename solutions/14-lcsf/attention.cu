@@ -233,14 +233,15 @@ void launch_configuration(const ForwardArgs& args) {
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
-/// A learner's program has a few configurations, to be compiled soon, and that of the exercises bf16 alone.
+/// A learner's program has a few configurations, to be compiled soon, fewer in f16, and that of the exercises bf16 alone.
 template <class Element>
 constexpr bool is_compiled([[maybe_unused]] std::size_t i) {
+    [[maybe_unused]] constexpr bool bf16 = std::is_same_v<Element, __nv_bfloat16>;
 #ifdef FLASHLADDER_EXERCISES
-    if (!std::is_same_v<Element, __nv_bfloat16>) return false;
+    if (!bf16) return false;
 #endif
 #ifdef FLASHLADDER_LEARNER
-    return i == 0 || i == 6 || i == 11 || i == 14 || i == 17;
+    return i == 0 || i == 11 || i == 17 || (bf16 && (i == 6 || i == 14));
 #else
     return true;
 #endif
