@@ -62,6 +62,7 @@ void check_launch_bounds(unsigned threads, unsigned blocks = 0, unsigned cluster
 enum class Order { relaxed, acquire, release, acquire_release };
 void atomic_access(const void* address, std::size_t bytes, Order order, const Where& where);
 void atomic_compares(const void* expected);  // the next one does
+void atomic_of_vector(const void* address, const Where& where);  // the next one is
 void atomic_is_over();
 void thread_fence();
 void made_progress();  // so what waits does not wait in vain
@@ -209,6 +210,16 @@ inline unsigned __activemask() { return emulator::active_lanes(); }
 template <class T>
 __forceinline__ T atomicAdd(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {
     return emulator::atomic_update(p, [v](T old) { return static_cast<T>(old + v); }, where);
+}
+/// Of vectors (sm_90): in device memory alone, and each part on its own, though here no thread comes in between.
+__forceinline__ float2 atomicAdd(float2* p, float2 v, emulator::Where where = emulator::Where::current()) {
+    emulator::atomic_of_vector(p, where);
+    return emulator::atomic_update(p, [v](float2 old) { return float2{old.x + v.x, old.y + v.y}; }, where);
+}
+__forceinline__ float4 atomicAdd(float4* p, float4 v, emulator::Where where = emulator::Where::current()) {
+    emulator::atomic_of_vector(p, where);
+    return emulator::atomic_update(
+        p, [v](float4 old) { return float4{old.x + v.x, old.y + v.y, old.z + v.z, old.w + v.w}; }, where);
 }
 template <class T>
 __forceinline__ T atomicSub(T* p, std::type_identity_t<T> v, emulator::Where where = emulator::Where::current()) {

@@ -12,6 +12,7 @@
 #include "access.h"
 #include "crash.h"
 #include "multiprocessor.h"
+#include "ptx_functions.h"
 
 // What kernels know as threadIdx and blockIdx: device_functions.h.
 uint3 thread_index asm("emulator_thread_index"), block_index asm("emulator_block_index");
@@ -247,6 +248,12 @@ void atomic_access(const void* address, std::size_t bytes, Order order, const st
         fail(cudaErrorMisalignedAddress, where,
              [&] { return fmt::format("misaligned: {}-byte atomic at {:#x}", bytes, a); });
     if (watching) watch_strong(address, bytes, true, order, where);
+}
+
+void atomic_of_vector(const void* address, const std::source_location& where) {
+    if (is_shared(address))
+        fail(cudaErrorLaunchFailure, where,
+             [] { return "wrong memory: an atomicAdd of float2 or float4 in shared memory; it takes device memory alone"; });
 }
 
 void atomic_compares(const void* expected) { current->order.compared = expected; }

@@ -92,6 +92,26 @@ TEST_CASE_TEMPLATE("atomics: floating point", T, float, double) {
     check_operation(Operation::exchange, operands, T(7));
 }
 
+__global__ void add_vectors(float2* two, float4* four, float4* old) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    atomicAdd(two, make_float2(1, 2));
+    const float4 before = atomicAdd(four, make_float4(1, 2, 3, 4));
+    if (before.x == 0) *old = before;
+#endif
+}
+
+TEST_CASE("atomics: vectors, part by part") {
+    if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 9) return;
+    const DeviceArray<float2> two(std::vector<float2>{{0, 5}});
+    const DeviceArray<float4> four(std::vector<float4>{{0, 0, 7, 8}}), old(1);
+    launch_kernel(add_vectors, {3, 40}, two.data(), four.data(), old.data());
+    const float2 b = two.download()[0];
+    const float4 f = four.download()[0], first = old.download()[0];
+    CHECK(std::vector{b.x, b.y} == std::vector{120.0f, 245.0f});
+    CHECK(std::vector{f.x, f.y, f.z, f.w} == std::vector{120.0f, 240.0f, 367.0f, 488.0f});
+    CHECK(std::vector{first.x, first.y, first.z, first.w} == std::vector{0.0f, 0.0f, 7.0f, 8.0f});
+}
+
 __global__ void compare_and_swap(unsigned long long* target, unsigned* wrapped, unsigned long long* olds) {
     olds[0] = atomicCAS(target, 1ull, 2ull);  // is 1, becomes 2
     olds[1] = atomicCAS(target, 1ull, 3ull);  // is 2, stays

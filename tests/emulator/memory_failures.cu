@@ -48,6 +48,13 @@ __global__ void add_to_one(float* p, int* line) {
     atomicAdd(p, 1.0f);
 }
 
+__global__ void add_vector(int* line) {
+    __shared__ float4 sum;
+    if (!is_culprit()) return;
+    *line = __LINE__ + 1;
+    atomicAdd(&sum, make_float4(1, 1, 1, 1));
+}
+
 __global__ void read_volatile(const volatile float* p, float* result, int* line) {
     if (!is_culprit()) return;
     *line = __LINE__ + 1;
@@ -85,6 +92,11 @@ std::string check_place(float* p, cudaError_t code, const char* kind, const std:
     CHECK(contains(report.words, place));
     CHECK(std::isnan(result.download()[0]));  // the read came to nothing
     return report.words;
+}
+
+TEST_CASE("failure: an atomicAdd of four floats in shared memory") {
+    check_failure(expect(cudaErrorLaunchFailure, "wrong memory", "add_vector"), __FILE__,
+                  [&](int* line) { launch_kernel(add_vector, config, line); });
 }
 
 TEST_CASE("failure: just past an allocation") {
