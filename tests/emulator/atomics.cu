@@ -93,15 +93,12 @@ TEST_CASE_TEMPLATE("atomics: floating point", T, float, double) {
 }
 
 __global__ void add_vectors(float2* two, float4* four, float4* old) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     atomicAdd(two, make_float2(1, 2));
     const float4 before = atomicAdd(four, make_float4(1, 2, 3, 4));
     if (before.x == 0) *old = before;
-#endif
 }
 
 TEST_CASE("atomics: vectors, part by part") {
-    if (device_attribute(cudaDevAttrComputeCapabilityMajor) < 9) return;
     const DeviceArray<float2> two(std::vector<float2>{{0, 5}});
     const DeviceArray<float4> four(std::vector<float4>{{0, 0, 7, 8}}), old(1);
     launch_kernel(add_vectors, {3, 40}, two.data(), four.data(), old.data());
