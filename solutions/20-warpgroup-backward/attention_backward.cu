@@ -15,6 +15,7 @@
 #include "ptx/named_barrier.h"
 #include "tile/copy.h"
 #include "tile/global_tile.h"
+#include "tile/multiply.h"
 #include "tile/transposed_scores.h"
 #include "tile/warpgroup.h"
 
@@ -91,7 +92,8 @@ __device__ Tile<Element, unit, unit> panel_of(const Tile<Element, unit, columns>
 // EXERCISE 20.1 Begins C += A^T B by wgmma, or C = A^T B if `first`: A and B have 64 rows and 64 columns and lie in shared
 // memory as they are. In a group of its own; waits for nothing. The starter is right, and slow: mma.sync.
 // STARTER template <class TileA, class TileB>
-// STARTER __device__ void begin_transposed_multiply(tile::Accumulator<16, unit>& C, const TileA& A, const TileB& B, bool first) {
+// STARTER __device__ void begin_transposed_multiply(tile::Accumulator<16, unit>& C, const TileA& A, const TileB& B,
+// STARTER                                           bool first) {
 // STARTER     tile::Operand<typename TileA::Element, 16, unit> A_reg;
 // STARTER     tile::load_transposed(A_reg, A, threadIdx.x % warpgroup / 32 * 16);
 // STARTER     if (first) tile::fill(C, 0);
@@ -208,7 +210,26 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
     // A step: S^T = K Q^T and dP^T = V dO^T; `weigh`; dV += P^T dO; `differentiate`; dS^T to this warpgroup's tile of the
     // step's slot, as well as dK += dS^T Q; dQ by `begin_queries` and `add_to_queries`. One barrier of the block a step. What
     // is needed is waited for, and no more: while threads find weights, differentiate and add, a product is under way. The
-    // starter finds zeros.
+    // starter finds dQ alone, and waits for each product as soon as it has begun it.
+    // STARTER for (int t = 0; t < T_r; ++t) {
+    // STARTER     if (threadIdx.x == 0) ask_for_step(t);
+    // STARTER     ptx::barrier_wait(smem.full[t % slots], t / slots % 2);
+    // STARTER     tile::Accumulator<16, B_r> P_t, dS_t;
+    // STARTER     tile::begin_multiply_transposed(P_t, K_smem, queries_of(t));
+    // STARTER     tile::wait<0>(P_t);
+    // STARTER     weigh(P_t, t);
+    // STARTER     tile::begin_multiply_transposed(dS_t, V_smem, dO_of(t));
+    // STARTER     tile::wait<0>(dS_t);
+    // STARTER     differentiate(dS_t, P_t, t);
+    // STARTER     tile::store(dS_of(t, w), dS_t, first_row);
+    // STARTER     ptx::fence_proxy_async();
+    // STARTER     __syncthreads();  // dS is there
+    // STARTER     tile::Accumulator<16, unit> dQ_reg;
+    // STARTER     begin_queries(dQ_reg, t);
+    // STARTER     tile::wait<0>(dQ_reg);
+    // STARTER     add_to_queries(dQ_reg, t);
+    // STARTER     __syncthreads();  // nobody reads the step any more
+    // STARTER }
     if (threadIdx.x == 0)
         for (int t = 0; t < slots && t < T_r; ++t) ask_for_step(t);
     for (int t = 0; t < T_r; ++t) {
