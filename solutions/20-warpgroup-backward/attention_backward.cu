@@ -157,7 +157,8 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
             tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, j + u * unit, kv_head, batch);
         }
     }
-    tile::Accumulator<16, d> dK_reg, dV_reg;
+    using Sums = tile::Accumulator<16, d>;  // of a warp's 16 keys
+    Sums dK_reg, dV_reg;
     tile::fill(dK_reg, 0);
     tile::fill(dV_reg, 0);
     const auto queries_of = [&](int t) { return typename Smem::QueryTile{smem.Q[t % slots]}; };
@@ -205,12 +206,13 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
         }
     };
 
-    ptx::barrier_wait(smem.keys_full, 0);
-    // EXERCISE 20.2 Build: the steps. Thread 0 asks for them, each as soon as nobody reads its slot any more.
+    // EXERCISE 20.2 Build: the steps. Thread 0 asks for them, each as soon as nobody reads its slot any more; K_j and V_j have
+    // been asked for, and complete phase 0 of `keys_full`.
     // A step: S^T = K Q^T and dP^T = V dO^T; `weigh`; dV += P^T dO; `differentiate`; dS^T to this warpgroup's tile of the
     // step's slot, as well as dK += dS^T Q; dQ by `begin_queries` and `add_to_queries`. One barrier of the block a step. What
     // is needed is waited for, and no more: while threads find weights, differentiate and add, a product is under way. The
     // starter finds dQ alone, and waits for each product as soon as it has begun it.
+    // STARTER ptx::barrier_wait(smem.keys_full, 0);
     // STARTER for (int t = 0; t < T_r; ++t) {
     // STARTER     if (threadIdx.x == 0) ask_for_step(t);
     // STARTER     ptx::barrier_wait(smem.full[t % slots], t / slots % 2);
@@ -232,6 +234,7 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
     // STARTER }
     if (threadIdx.x == 0)
         for (int t = 0; t < slots && t < T_r; ++t) ask_for_step(t);
+    ptx::barrier_wait(smem.keys_full, 0);
     for (int t = 0; t < T_r; ++t) {
         ptx::barrier_wait(smem.full[t % slots], t / slots % 2);
         tile::Accumulator<16, B_r> P_t, dS_t;
@@ -282,7 +285,7 @@ __global__ void __launch_bounds__(threads) finish_queries(const float* dQ_sums, 
     const int w = threadIdx.x / warpgroup;
     const std::size_t place = std::size_t(head * gridDim.x + blockIdx.x) * warpgroups + w;
     const float4* sums = reinterpret_cast<const float4*>(dQ_sums + place * unit * unit);
-    tile::Accumulator<16, unit> dQ_reg;
+    auto dQ_reg = tile::Accumulator<16, unit>{};
 #pragma unroll
     for (int c = 0; c < unit / 8; ++c) {
         const float4 sum = sums[c * warpgroup + threadIdx.x % warpgroup];
