@@ -62,11 +62,12 @@ ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causa
             group * scores, 0};
 }
 
-/// Rungs 18 and 19, a head of K as above, 16-bit tensors. A step is B_r queries, all of whose sums of dQ grow, also of those
+/// Rungs 18 to 20, a head of K as above, 16-bit tensors. A step is B_r queries, all of whose sums of dQ grow, also of those
 /// that are none; the last kernel reads the sums and writes dQ. Each pair of a step and a block of B_c keys has an exponential
-/// for every score. `statistics`: bytes of them, for each query, that the first kernel reads and writes.
+/// for every score. `statistics`: bytes of them, for each query, that the first kernel reads and writes. Rung 20's are padded:
+/// written and read for whole steps.
 ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal, double B_r, double B_c,
-                    double statistics) {
+                    double statistics, bool padded = false) {
     constexpr double bytes = 2;
     double rows = 0, most_rows = 0, steps = 0, most_steps = 0;  // for all blocks of keys, and for the first one
     for (double j = 0; j < N_k; j += B_c) {
@@ -75,10 +76,14 @@ ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal,
         rows += loaded, steps += taken;
         most_rows = std::max(most_rows, loaded), most_steps = std::max(most_steps, taken);
     }
-    const double keys = bytes * 4 * N_k * d, a_row = bytes * 2 * d + float_bytes * 2, sums = float_bytes * B_r * d;
-    const double once = N_q * (bytes * 2 * d + statistics) + blocks(N_q, B_r) * sums + bytes * N_q * d;  // dQ at the end
-    return {group * (once + rows * a_row + steps * sums) + keys,
-            group * (once + most_rows * a_row + 2 * most_steps * sums) + keys, group * steps * B_r * B_c, 0};
+    constexpr double of_query = 2 * float_bytes;  // LSE and D
+    const double keys = bytes * 4 * N_k * d, a_row = bytes * 2 * d, sums = float_bytes * B_r * d;
+    const double padding = padded ? (blocks(N_q, B_r) * B_r - N_q) * of_query : 0;
+    const double dQ = blocks(N_q, B_r) * sums + bytes * N_q * d;  // at the end
+    const double once = N_q * (bytes * 2 * d + statistics) + padding + dQ;
+    const auto tiles = [&](double rows, double steps) { return rows * a_row + (padded ? steps * B_r : rows) * of_query; };
+    return {group * (once + tiles(rows, steps) + steps * sums) + keys,
+            group * (once + tiles(most_rows, most_steps) + 2 * most_steps * sums) + keys, group * steps * B_r * B_c, 0};
 }
 
 }  // namespace
@@ -98,6 +103,9 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, narrow ? 64 : 32, 64, float_bytes));
     if (stage == "19-staged-queries")
         return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, 64, narrow ? 128 : 64, 3 * float_bytes));
+    if (stage == "20-warpgroup-backward")
+        return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, narrow ? 128 : 64, 128, 3 * float_bytes,
+                                        true));
     return {};
 }
 
