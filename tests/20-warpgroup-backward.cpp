@@ -52,38 +52,60 @@ std::vector<Activity> activities_of_first_warp(const Inputs& in) {
     return all;
 }
 
-/// While weights are found, and while a step's last product is begun, others are under way: what these wait for is no more
-/// than they need.
+/// How many of them are under way at a moment.
+std::uint64_t under_way(const std::vector<Activity>& of, std::uint64_t at) {
+    return std::uint64_t(std::ranges::count_if(of, [=](const Activity& a) { return a.begin < at && at < a.happened; }));
+}
+
+/// dQ's products, those that are begun in the learner's file: when the last one of a step is, the others are under way.
+void check_waits_for_nothing(int d) {
+    std::vector<Activity> of_dQ;
+    for (const Activity& activity : activities_of_first_warp(
+             backward_inputs(shape_of(1, 2 * queries_of_a_step(d), 100, d), Values::normal, test_seed())))
+        if (activity.what == Doing::product && !activity.line.starts_with("common/")) of_dQ.push_back(activity);
+    if (of_dQ.size() != 2 * of_queries) return;  // their number has been checked
+    for (const std::size_t last : {of_queries - 1, 2 * of_queries - 1})
+        check_count(fmt::format("matrix instructions of dQ under way when its last one is begun (d {})", d),
+                    under_way(of_dQ, of_dQ[last].begin), of_queries - 1);
+}
+
+/// While weights are found, dP^T and weights become dS^T, and dQ is added to its sums, products are under way: what these wait
+/// for is no more than they need.
 void check_under_way(int d) {
     constexpr std::uint64_t T_r = 6;
     const int B_r = queries_of_a_step(d);
     const std::vector<Activity> all =
         activities_of_first_warp(backward_inputs(shape_of(1, int(T_r) * B_r, 100, d), Values::normal, test_seed()));
-    std::vector<Activity> products, exponentials, copies;
+    std::vector<Activity> products, exponentials, copies, adds;
     for (const Activity& activity : all) {
         if (activity.what == Doing::product) products.push_back(activity);
         if (activity.what == Doing::exponential) exponentials.push_back(activity);
         if (activity.what == Doing::copy) copies.push_back(activity);
+        if (activity.what == Doing::store) adds.push_back(activity);
     }
     const std::string with = fmt::format(" (d {})", d);
     check_count("matrix instructions of a warp" + with, products.size(), T_r * of_step(d));
     if (products.size() != T_r * of_step(d) || exponentials.size() % T_r != 0) return;
-    const auto under_way = [](const std::vector<Activity>& of, std::uint64_t at) {
-        return std::uint64_t(std::ranges::count_if(of, [=](const Activity& a) { return a.begin < at && at < a.happened; }));
-    };
-    std::uint64_t at_weights = of_scores(d), at_sums = of_keys(d), steps_ahead = 1;  // or more
+    std::uint64_t ahead = 1, at_weights = of_scores(d), at_dQ = of_keys(d), at_adds = of_keys(d);  // or more
+    std::uint64_t at_last = of_queries + of_keys(d);
     const std::uint64_t boxes = 2 * std::uint64_t(d / unit) + 1;  // of a step: Q, dO and the statistics
     for (std::uint64_t t = 1; t < T_r - 2; ++t) {
         at_weights = std::min(at_weights, under_way(products, exponentials[exponentials.size() / T_r * t].begin));
         // The last product that a step begins is waited for by what comes last in it.
         const Activity& last = products[(t + 1) * of_step(d) - 1];
-        at_sums = std::min(at_sums, under_way(products, last.begin + 1));
-        steps_ahead = std::min(steps_ahead, under_way(copies, last.begin) / boxes);
+        at_dQ = std::min(at_dQ, under_way(products, products[(t + 1) * of_step(d) - of_keys(d) - of_queries].begin));
+        at_last = std::min(at_last, under_way(products, last.begin + 1));
+        for (const Activity& add : adds)
+            if (add.begin > last.begin && (t + 1 == T_r || add.begin < products[(t + 1) * of_step(d)].begin))
+                at_adds = std::min(at_adds, under_way(products, add.begin));
+        ahead = std::min(ahead, under_way(copies, last.begin) / boxes);
     }
     check_count("matrix instructions under way while weights are found: those of dP^T" + with, at_weights, of_scores(d));
-    check_count("matrix instructions under way when a step has begun its last product: a whole product" + with, at_sums,
-                of_keys(d), of_step(d));
-    check_count("steps whose tiles may be on their way while dQ of a step is found" + with, steps_ahead, 1);
+    check_count("matrix instructions under way when dQ is begun: those of dV" + with, at_dQ, of_keys(d));
+    check_count("matrix instructions under way when a step has begun its last product: those of dQ and of dK" + with, at_last,
+                of_queries + of_keys(d));
+    check_count("matrix instructions under way while dQ is added to its sums: those of dK" + with, at_adds, of_keys(d));
+    check_count("steps whose tiles may be on their way while dQ of a step is found" + with, ahead, 1);
 }
 
 /// Barriers of a block that has so many steps.
@@ -117,10 +139,12 @@ bool check_that(const Inputs& in, const std::string& gradient, const std::string
 
 TEST_CASE("EXERCISE 20.1: a transposed product by wgmma") {
     for (const int d : {64, 128}) {
-        const int n_q = drawn_length(queries_of_a_step(d), 100, 300, 0), n_k = drawn_length(B_c, 100, 200, 1);
+        const int B_r = queries_of_a_step(d);
+        const int n_q = drawn_length(B_r, B_r + 1, 300, 0), n_k = drawn_length(B_c, 100, 200, 1);  // two steps or more
         AttentionShape shape = shape_of(1, n_q, n_k, d);
         shape.dtype = test_seed() % 2 ? DType::f16 : DType::bf16;
-        if (!check_that(backward_inputs(shape, Values::normal, test_seed()), "dQ", "dQ = dS K, of two halves of 64 keys")) return;
+        const Inputs any = backward_inputs(shape, Values::normal, test_seed());
+        if (!check_that(any, "dQ", "dQ = dS K, of two halves of 64 keys")) return;
 #ifndef FLASHLADDER_GPU
         const std::uint64_t T_r = 2, blocks = 2;
         const Inputs in = backward_inputs(shape_of(1, int(T_r) * queries_of_a_step(d), int(blocks) * B_c, d), Values::normal,
@@ -128,6 +152,7 @@ TEST_CASE("EXERCISE 20.1: a transposed product by wgmma") {
         check_count(fmt::format("matrix instructions, wgmma once a warpgroup (d {})", d),
                     work_of(count_stage(stage_under_test(), in), "warpgroup_backward").matrix_instructions, 0,
                     blocks * T_r * 2 * of_step(d));
+        check_waits_for_nothing(d);
 #endif
     }
 }
