@@ -33,15 +33,6 @@ std::vector<float> D_of(const Inputs& in) {
 #ifndef FLASHLADDER_GPU
 using emulator::Access;
 
-/// The launch of this kernel; fails if there is none.
-const emulator::Work& work_of(const StageCounts& counts, const std::string& kernel) {
-    static const emulator::Work none;
-    for (const auto& launch : counts.work.launches)
-        if (launch.kernel.find(kernel) != std::string::npos) return launch.total;
-    FAIL_CHECK(fmt::format("no kernel {} was launched", kernel));
-    return none;
-}
-
 /// Queries that a head's blocks of keys load, all blocks together, by blocks of queries: one is loaded if one of its queries
 /// sees one of the keys.
 struct Visited {
