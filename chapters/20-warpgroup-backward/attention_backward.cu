@@ -115,26 +115,32 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
     const int blocks = (N_q + B_r - 1) / B_r;
     const int diagonal = N_k - N_q;  // with a causal mask query i sees the keys up to i + diagonal
     const int first_block = causal ? max(0, j - diagonal) / B_r : 0;
-    const int steps = blocks - first_block, T_r = group * steps;
+    const int T_r = group * (blocks - first_block);
     // Of the warp's rows, the last that query 0 sees; or that is a key.
     const int last_row = (causal ? diagonal : N_k - 1) - j - w * unit - first_row;
     const float scale_log2 = scale * attention::log2_e;
     const typename Smem::KeyTile K_smem{smem.K[w]}, V_smem{smem.V[w]};
 
-    const auto head_of = [&](int t) { return kv_head * group + t / steps; };
-    const auto block_of = [&](int t) { return first_block + t % steps; };
-    /// Where something of step t lies for all heads one after the other, in blocks of queries.
-    const auto place_of = [&](int t) {
-        return std::size_t(batch * gridDim.y * group + head_of(t)) * blocks + block_of(t);
+    struct Step {
+        int t, head, block;  // the t-th of all: a block of queries of a head
     };
-    const auto ask_for_step = [&](int t) {
-        const int slot = t % slots, i = block_of(t) * B_r, head = head_of(t);
+    const Step first{0, kv_head * group, first_block};
+    const auto after = [&](Step step) {
+        return step.block + 1 < blocks ? Step{step.t + 1, step.head, step.block + 1}
+                                       : Step{step.t + 1, step.head + 1, first_block};
+    };
+    /// Where something of a step lies for all heads one after the other, in blocks of queries.
+    const auto place_of = [&](Step step) {
+        return std::size_t(batch * gridDim.y * group + step.head) * blocks + step.block;
+    };
+    const auto ask_for_step = [&](Step step) {
+        const int slot = step.t % slots, i = step.block * B_r;
         ptx::Barrier& full = smem.full[slot];
-        tile::load(typename Smem::QueryTile{smem.Q[slot]}, maps.Q, full, i, head, batch);
-        tile::load(typename Smem::QueryTile{smem.dO[slot]}, maps.dO, full, i, head, batch);
+        tile::load(typename Smem::QueryTile{smem.Q[slot]}, maps.Q, full, i, step.head, batch);
+        tile::load(typename Smem::QueryTile{smem.dO[slot]}, maps.dO, full, i, step.head, batch);
         constexpr unsigned bytes = sizeof(smem.statistics[0]);
         ptx::barrier_arrive_expect_tx(full, bytes);
-        ptx::bulk_load(smem.statistics[slot], statistics + place_of(t) * B_r, bytes, full);
+        ptx::bulk_load(smem.statistics[slot], statistics + place_of(step) * B_r, bytes, full);
     };
 
     if (threadIdx.x == 0) {
@@ -153,13 +159,15 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
     Sums dK_reg, dV_reg;
     tile::fill(dK_reg, 0);
     tile::fill(dV_reg, 0);
-    const auto queries_of = [&](int t) { return typename Smem::QueryTile{smem.Q[t % slots]}; };
-    const auto dO_of = [&](int t) { return typename Smem::QueryTile{smem.dO[t % slots]}; };
-    const auto dS_of = [&](int t, int u) { return typename Smem::ScoreTile{smem.dS[t % slots][u]}; };  // of warpgroup u
-    /// Scores become weights: P^T of step t, for this warp's 16 keys.
-    const auto weigh = [&](tile::Accumulator<16, B_r>& P_t, int t) {
-        const int i = block_of(t) * B_r;
-        const Statistics* of_step = smem.statistics[t % slots];
+    const auto queries_of = [&](Step step) { return typename Smem::QueryTile{smem.Q[step.t % slots]}; };
+    const auto dO_of = [&](Step step) { return typename Smem::QueryTile{smem.dO[step.t % slots]}; };
+    const auto dS_of = [&](Step step, int u) {  // of warpgroup u
+        return typename Smem::ScoreTile{smem.dS[step.t % slots][u]};
+    };
+    /// Scores become weights: P^T of a step, for this warp's 16 keys.
+    const auto weigh = [&](tile::Accumulator<16, B_r>& P_t, Step step) {
+        const int i = step.block * B_r;
+        const Statistics* of_step = smem.statistics[step.t % slots];
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -173,8 +181,8 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
             for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] = ptx::ex2_approx(P_t.fragment[0][c][e]);
     };
     /// dP^T becomes dS^T.
-    const auto differentiate = [&](tile::Accumulator<16, B_r>& dP_t, const tile::Accumulator<16, B_r>& P_t, int t) {
-        const Statistics* of_step = smem.statistics[t % slots];
+    const auto differentiate = [&](tile::Accumulator<16, B_r>& dP_t, const tile::Accumulator<16, B_r>& P_t, Step step) {
+        const Statistics* of_step = smem.statistics[step.t % slots];
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -183,14 +191,14 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
                     P_t.fragment[0][c][e] * (dP_t.fragment[0][c][e] - of_step[tile::column_of(c, e)].D);
     };
     /// Begins this warpgroup's part of dQ: of 64 queries if d is 64, of 64 columns if it is 128; from dS of all.
-    const auto begin_queries = [&](tile::Accumulator<16, unit>& dQ_reg, int t) {
+    const auto begin_queries = [&](tile::Accumulator<16, unit>& dQ_reg, Step step) {
 #pragma unroll
         for (int u = 0; u < warpgroups; ++u)
-            begin_transposed_multiply(dQ_reg, panel_of(dS_of(t, u), d == 64 ? w : 0),
+            begin_transposed_multiply(dQ_reg, panel_of(dS_of(step, u), d == 64 ? w : 0),
                                       panel_of(typename Smem::KeyTile{smem.K[u]}, d == 64 ? 0 : w), u == 0);
     };
-    const auto add_to_queries = [&](const tile::Accumulator<16, unit>& dQ_reg, int t) {
-        float4* sums = reinterpret_cast<float4*>(dQ_sums + (place_of(t) * warpgroups + w) * unit * unit);
+    const auto add_to_queries = [&](const tile::Accumulator<16, unit>& dQ_reg, Step step) {
+        float4* sums = reinterpret_cast<float4*>(dQ_sums + (place_of(step) * warpgroups + w) * unit * unit);
 #pragma unroll
         for (int c = 0; c < unit / 8; ++c) {
             const float(&sum)[4] = dQ_reg.fragment[0][c];
@@ -206,23 +214,23 @@ warpgroup_backward(const __grid_constant__ Maps<Element, d> maps, const Statisti
     // starter finds dQ alone, and waits for each product as soon as it has begun it.
     // TODO: your code, instead of this.
     ptx::barrier_wait(smem.keys_full, 0);
-    for (int t = 0; t < T_r; ++t) {
-        if (threadIdx.x == 0) ask_for_step(t);
-        ptx::barrier_wait(smem.full[t % slots], t / slots % 2);
+    for (Step step = first; step.t < T_r; step = after(step)) {
+        if (threadIdx.x == 0) ask_for_step(step);
+        ptx::barrier_wait(smem.full[step.t % slots], step.t / slots % 2);
         tile::Accumulator<16, B_r> P_t, dS_t;
-        tile::begin_multiply_transposed(P_t, K_smem, queries_of(t));
+        tile::begin_multiply_transposed(P_t, K_smem, queries_of(step));
         tile::wait<0>(P_t);
-        weigh(P_t, t);
-        tile::begin_multiply_transposed(dS_t, V_smem, dO_of(t));
+        weigh(P_t, step);
+        tile::begin_multiply_transposed(dS_t, V_smem, dO_of(step));
         tile::wait<0>(dS_t);
-        differentiate(dS_t, P_t, t);
-        tile::store(dS_of(t, w), dS_t, first_row);
+        differentiate(dS_t, P_t, step);
+        tile::store(dS_of(step, w), dS_t, first_row);
         ptx::fence_proxy_async();
         __syncthreads();  // dS is there
         tile::Accumulator<16, unit> dQ_reg;
-        begin_queries(dQ_reg, t);
+        begin_queries(dQ_reg, step);
         tile::wait<0>(dQ_reg);
-        add_to_queries(dQ_reg, t);
+        add_to_queries(dQ_reg, step);
         __syncthreads();  // nobody reads the step any more
     }
     // END 20.2
