@@ -357,7 +357,7 @@ TEST_CASE("d 256: one slot for what a task owns; tasks one after another, of bot
     for (const DType dtype : stage_under_test().supports.dtypes)
         for (const bool causal : {false, true})
             for (const auto& [n_q, n_k] : {std::pair(1, 1), {64, 64}, {100, 257}, {257, 100}, {330, 330}}) {
-                if (!takes_combination(i++)) continue;
+                if (!takes_combination(i++, 4)) continue;
                 const VirtualGpu gpu(1);
                 AttentionShape shape = shape_of(3, n_q, n_k, 256);
                 shape.dtype = dtype, shape.causal = causal, shape.kv_heads = 1;
@@ -387,7 +387,7 @@ TEST_CASE("scores that grow, fall, are all negative, or huge once: m may lag, th
         for (const DType dtype : stage_under_test().supports.dtypes)
             for (const Scores& scores : adverse_scores()) {
                 const bool causal = seed++ % 2;
-                if (!takes_combination(i++)) continue;
+                if (!takes_combination(i++, 4)) continue;
                 AttentionShape shape = shape_of(1, 1, adverse_blocks * unit, d);
                 shape.causal = causal;
                 const Configuration& config = chosen(shape);
@@ -425,7 +425,7 @@ TEST_CASE("random shapes and strides") {
     const auto length = [&](int most) { return draw(draw(2) == 1 ? 70 : most); };
     const auto& supports = stage_under_test().supports;
     for (std::size_t i = 0; i < problems; ++i) {
-        if (!takes_combination(i)) continue;
+        if (!takes_combination(i, 4)) continue;
         const VirtualGpu gpu(draw(4));
         AttentionShape s = shape_of(1, length(most_q), length(most_k), supports.head_dims[i % 3]);
         s.batch = draw(2), s.kv_heads = draw(most_heads), s.heads = s.kv_heads * draw(3);

@@ -2,6 +2,7 @@
 // ratios.
 #include "bench.h"
 
+#include <CLI/CLI.hpp>
 #include <doctest/doctest.h>
 
 #include <algorithm>

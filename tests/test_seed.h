@@ -10,7 +10,8 @@ namespace flashladder {
 std::uint64_t test_seed();
 
 /// Whether this run takes the i-th of many combinations that are much alike. A learner waits for `ladder test`, which takes
-/// half of them, drawn from the seed; by an even seed and the odd one behind it that is each once. Other runs take all.
-bool takes_combination(std::size_t i);
+/// one in `of`, drawn from the seed: each once by a seed that is a multiple of `of` and those behind it up to the next
+/// multiple. Other runs take all.
+bool takes_combination(std::size_t i, std::size_t of = 2);
 
 }  // namespace flashladder

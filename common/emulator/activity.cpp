@@ -34,8 +34,8 @@ struct Recorder {
 Recorder recorder;
 
 /// An instruction, as far as its line can be told from others without asking.
-using Site = std::tuple<unsigned, Doing, const void*, const char*, unsigned>;
-Site site_of(const Entry& e) { return {e.warp, e.what, e.place.pc, e.place.line.file_name(), e.place.line.line()}; }
+using ActivityPlace = std::tuple<unsigned, Doing, const void*, const char*, unsigned>;
+ActivityPlace site_of(const Entry& e) { return {e.warp, e.what, e.place.pc, e.place.line.file_name(), e.place.line.line()}; }
 
 bool in_chosen_block(const Thread& thread) {
     const uint3 at = thread.block->index;
@@ -73,7 +73,7 @@ void note_happened(Note note) {
 
 void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block) {
     LaunchActivity launch{name_of(kernel), grid, block, {}};
-    std::map<Site, unsigned> speakers;
+    std::map<ActivityPlace, unsigned> speakers;
     for (const Entry& e : recorder.entries) {
         const auto [at, is_new] = speakers.try_emplace(site_of(e), e.lane);
         if (!is_new) at->second = std::min(at->second, e.lane);

@@ -11,6 +11,7 @@
 
 #include "access.h"
 #include "crash.h"
+#include "memory.h"
 #include "multiprocessor.h"
 #include "ptx_functions.h"
 
@@ -37,8 +38,6 @@ char* map(std::size_t bytes) {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     return static_cast<char*>(memory);
 }
-
-constexpr int poison = 0xFF;
 
 /// Nothing in the window was written yet: `unwritten` has its flags.
 void forget(SharedWindow& window, const std::vector<std::uint8_t>& unwritten, std::vector<std::uint8_t>& written,

@@ -16,7 +16,6 @@ namespace emulator {
 namespace {
 
 constexpr std::size_t alignment = 256;  // what cudaMalloc promises, and no more
-constexpr int poison = 0xFF;            // NaN as float, -1 as int
 
 std::size_t granules(std::size_t bytes) { return (bytes + alignment) / DeviceMemory::granule + 1; }
 

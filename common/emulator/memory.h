@@ -14,6 +14,8 @@
 
 namespace emulator {
 
+constexpr int poison = 0xFF;  // in each byte that was never written: NaN as float, -1 as int
+
 /// One cudaMalloc, or one `__device__` or `__constant__` variable.
 struct Allocation {
     std::uintptr_t begin = 0;

@@ -16,21 +16,21 @@ namespace {
 using SectionHeader = ElfW(Shdr);
 using ElfSymbol = ElfW(Sym);
 
-struct Module {
+struct OwnFile {
     std::uintptr_t load_address = 0;  // 0 for a program that is not position independent
     std::string path;
 };
 
 /// The program or library that this function is in.
-Module this_module() {
-    Module module;
+OwnFile own_file() {
+    OwnFile module;
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* data) {
-            const auto here = reinterpret_cast<std::uintptr_t>(&this_module);
+            const auto here = reinterpret_cast<std::uintptr_t>(&own_file);
             for (int i = 0; i < info->dlpi_phnum; ++i) {
                 const auto& header = info->dlpi_phdr[i];
                 if (header.p_type != PT_LOAD || here - info->dlpi_addr - header.p_vaddr >= header.p_memsz) continue;
-                *static_cast<Module*>(data) = {info->dlpi_addr,
+                *static_cast<OwnFile*>(data) = {info->dlpi_addr,
                                                info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe"};
                 return 1;
             }
@@ -59,7 +59,7 @@ void sort_and_deduplicate(std::vector<Symbol>& symbols) {
 
 Symbols read_symbols() {
     Symbols symbols;
-    const Module module = this_module();
+    const OwnFile module = own_file();
     std::ifstream file(module.path, std::ios::binary);
     const auto header = read<ElfW(Ehdr)>(file, 0, sizeof(ElfW(Ehdr)));
     if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return symbols;

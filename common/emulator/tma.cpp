@@ -21,12 +21,12 @@ constexpr std::size_t most_parts = 4;
 using Coordinates = std::array<int, max_rank>;
 
 /// One row of a box: what of it lies in the tensor, and where.
-struct Row {
+struct BoxRow {
     char* global = nullptr;            // of the first byte that does
     std::uint32_t begin = 0, end = 0;  // bytes of the row
 };
 
-Row find_row(const TensorMap& map, const Coordinates& origin, std::uint32_t row) {
+BoxRow find_row(const TensorMap& map, const Coordinates& origin, std::uint32_t row) {
     std::uint64_t address = map.address;
     for (std::size_t i = 1; i < map.rank; ++i) {
         const std::int64_t index = std::int64_t(origin[i]) + row % map.box[i];
@@ -57,7 +57,7 @@ void load_rows(const TensorMap& map, const Coordinates& origin, char* tile, std:
                const Operand& operand) {
     std::array<char, 256 * 8> values;  // the largest box has 256 elements of 8 bytes in a row
     for (std::uint32_t i = first; i < behind; ++i) {
-        const Row row = find_row(map, origin, i);
+        const BoxRow row = find_row(map, origin, i);
         std::memset(values.data(), 0, map.row_bytes());
         if (row.begin < row.end) {
             check_device_read(row.global, row.end - row.begin, operand);
@@ -80,7 +80,7 @@ std::vector<StoredRow> read_tile(const TensorMap& map, const Coordinates& origin
                                  const Operand& operand) {
     std::vector<StoredRow> rows;
     for (std::uint32_t i = 0; i < map.rows(); ++i) {
-        const Row row = find_row(map, origin, i);
+        const BoxRow row = find_row(map, origin, i);
         if (row.begin >= row.end) continue;
         std::vector<char> bytes(row.end - row.begin);
         for_each_chunk(map, i, row.begin, row.end, [&](std::uint32_t place, std::uint32_t from, std::uint32_t n) {
@@ -189,7 +189,7 @@ void check_run(const void* shared, const void* global, unsigned bytes, const Ope
 /// The work of a load, whatever number of blocks it is for.
 void trace_load(const TensorMap& map, const Coordinates& origin, const Operand& operand) {
     for (std::uint32_t i = 0; i < map.rows(); ++i) {
-        const Row row = find_row(map, origin, i);
+        const BoxRow row = find_row(map, origin, i);
         trace_copy(Access::tma_load, row.global, row.end - row.begin, operand.where);
     }
 }

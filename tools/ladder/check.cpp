@@ -331,8 +331,6 @@ void print_counts(const std::string& text, const CheckOptions& options) {
     fmt::print("{}{}\n", mergeable.empty() ? "" : "\n", mergeable);
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 int check_program(const CheckOptions& options) {

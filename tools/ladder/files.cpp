@@ -23,6 +23,8 @@ std::string read_file(const std::string& path) {
     return text.str();
 }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 std::string source_line(const std::string& place) {
     const std::size_t colon = place.rfind(':');
     if (colon == std::string::npos) return "";

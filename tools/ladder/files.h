@@ -13,6 +13,9 @@ std::string read_file(const std::string& path);
 /// The lines of a text, without their ends; views of it.
 std::vector<std::string_view> lines_of(std::string_view text);
 
+/// Up to the end of the first line.
+std::string first_line(const std::string& text);
+
 /// The line of a source file that "file:17" names, without its indentation and cut after 60 characters; "" if it cannot be
 /// read. The file is one of the project's, if its path does not say more.
 std::string source_line(const std::string& place);

@@ -1,12 +1,15 @@
 // Sizes of problems on the command line: --n is what the operation of the chapter at hand calls so.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include "harness/operation.h"
+
+namespace CLI {
+class App;
+}
 
 namespace flashladder {
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <regex.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <regex>
 #include <set>
 
 #include "files.h"
@@ -21,15 +21,34 @@ bool begins_with(std::string_view line, std::initializer_list<std::string_view> 
     return std::ranges::any_of(words, [&](std::string_view word) { return line.starts_with(word); });
 }
 
+/// POSIX's, since <regex> takes two seconds to compile.
+class Pattern {
+public:
+    explicit Pattern(const char* text) { regcomp(&compiled_, text, REG_EXTENDED); }
+    Pattern(const Pattern&) = delete;
+    ~Pattern() { regfree(&compiled_); }
+
+    /// What the last of `groups` groups holds, where the whole line matches; "" where it does not.
+    std::string group_of(std::string_view line, std::size_t groups) const {
+        std::vector<regmatch_t> found(groups + 1);
+        const std::string text(line);
+        if (regexec(&compiled_, text.c_str(), found.size(), found.data(), 0) != 0) return "";
+        const regmatch_t& last = found.back();
+        return text.substr(static_cast<std::size_t>(last.rm_so), static_cast<std::size_t>(last.rm_eo - last.rm_so));
+    }
+
+private:
+    regex_t compiled_;
+};
+
 /// What a line begins to define; "" if nothing. A call has no type before its name, and a variable an '='.
 std::string name_in(std::string_view line) {
-    static const std::regex type(R"(\s*(?:struct|enum class) (\w+)[^;(]*\{.*)"),
-        function(R"(\s*[\w:<>,&* ]*[\w>&*] [&*]?(\w+)\(.*)");
-    std::match_results<std::string_view::const_iterator> found;
-    if (std::regex_match(line.begin(), line.end(), found, type)) return found.str(1);
+    static const Pattern type(R"(^\s*(struct|enum class) (\w+)[^;(]*\{)"),
+        function(R"(^\s*[[:alnum:]_:<>,&* ]*[[:alnum:]_>&*] [&*]?(\w+)\()");
+    if (const std::string name = type.group_of(line, 2); !name.empty()) return name;
     if (begins_with(line, {"return", "else", "using", "//", "#", "template <"})) return "";
-    if (!std::regex_match(line.begin(), line.end(), found, function)) return "";
-    return found.str(1).starts_with("__") ? "" : found.str(1);  // __launch_bounds__ of a kernel
+    const std::string name = function.group_of(line, 1);
+    return name.starts_with("__") ? "" : name;  // __launch_bounds__ of a kernel
 }
 
 std::set<std::string> names_in(std::string_view text) {

@@ -125,8 +125,6 @@ void run_all(const std::string& program, const std::string& filter, const TestOp
     for (auto& promise : outcomes) visit(promise.get_future().get());
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 std::string indented(const std::string& text) {
     std::string result;
     std::istringstream lines(text);

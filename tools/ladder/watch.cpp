@@ -59,9 +59,9 @@ void listen() {
 }
 
 /// `ladder test` in a process group of its own.
-class Run {
+class TestRun {
 public:
-    Run(const Chapter& chapter, const TestOptions& options)
+    TestRun(const Chapter& chapter, const TestOptions& options)
         : log_((build_folder() / fmt::format("watch-{}.log", chapter.number())).string()) {
         std::filesystem::remove(log_);  // of the run before
         std::fflush(stdout);
@@ -70,10 +70,10 @@ public:
         if (process_ < 0) throw std::runtime_error("no process can be started");
         setpgid(process_, process_);  // it does so too: whoever comes first
     }
-    Run(const Run&) = delete;
+    TestRun(const TestRun&) = delete;
 
     /// Nothing is left of it.
-    ~Run() {
+    ~TestRun() {
         if (!ended_) kill(-process_, SIGTERM);
         const auto patience = std::chrono::steady_clock::now() + 2s;
         while (waitpid(-1, nullptr, WNOHANG) >= 0) {  // until there is no child
@@ -186,7 +186,7 @@ int watch_chapter(const Chapter& chapter, TestOptions options) {
     const std::string path = project_root() + "/" + chapter.file();
     Screen screen(chapter.file());
     std::optional<Saved> last;
-    std::optional<Run> run;
+    std::optional<TestRun> run;
     while (!signal_that_ends) {
         if (const auto now = saved(path); now && now != last) {
             last = now;
