@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "harness/dtype.h"
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
+#include "operations/attention/usual_mistakes.h"
 #include "test_seed.h"
 
 namespace flashladder::attention {
@@ -47,6 +49,82 @@ struct Judged {
         return attention::compare(out, in.shape, reference, yardstick, judge);
     }
 };
+
+/// Attention as somebody writes it: which keys are seen, which head is read, what becomes of a score, and of a row.
+struct Written {
+    std::function<bool(int i, int j)> sees;
+    std::function<int(int h)> kv_head = {};
+    std::function<double(double dot)> weight = {};
+    bool divides = true;
+    int zeros = 0;  // keys behind the last one
+};
+Outputs outputs_of(const Inputs& in, const Written& code) {
+    const AttentionShape& s = in.shape;
+    Outputs out;
+    for (int b = 0; b < s.batch; ++b)
+        for (int h = 0; h < s.heads; ++h)
+            for (int i = 0; i < s.n_q; ++i) {
+                const int kv = b * s.kv_heads + (code.kv_head ? code.kv_head(h) : h * s.kv_heads / s.heads);
+                std::vector<double> o(std::size_t(s.head_dim), 0);
+                double l = 0;
+                for (int j = 0; j < s.n_k + code.zeros; ++j) {
+                    if (j < s.n_k && !code.sees(i, j)) continue;
+                    double dot = 0;
+                    const auto at = [&](const std::vector<float>& x, int row, int e) { return x[std::size_t(row * s.head_dim + e)]; };
+                    for (int e = 0; e < s.head_dim && j < s.n_k; ++e)
+                        dot += at(in.Q, (b * s.heads + h) * s.n_q + i, e) * at(in.K, kv * s.n_k + j, e);
+                    const double p = code.weight ? code.weight(dot) : std::exp(in.scale * dot);
+                    l += p;
+                    for (int e = 0; e < s.head_dim && j < s.n_k; ++e) o[std::size_t(e)] += p * at(in.V, kv * s.n_k + j, e);
+                }
+                for (const double x : o) out.O.push_back(round_to(s.dtype, l == 0 ? 0.0f : float(code.divides ? x / l : x)));
+            }
+    return out;
+}
+
+TEST_CASE("a usual mistake is told from its numbers, and nothing else is") {
+    for (const DType dtype : {DType::f32, DType::bf16})
+        for (const bool causal : {false, true}) {
+            // More keys than queries: the diagonals of both corners differ. No multiple of a tile.
+            AttentionShape s = in_dtype(shape_of(2, 6, 33 + int(test_seed() % 10), 50 + int(test_seed() / 7 % 6), 32), dtype);
+            s.kv_heads = 3, s.causal = causal;
+            const Inputs in = make_inputs(s, Values::normal, test_seed());
+            const auto rows = rows_to_check(s, 1);
+            const AttentionRows reference = reference_attention(in, rows), yardstick = standard_attention(in, rows);
+            const auto told = [&](const Written& code) { return usual_mistake(outputs_of(in, code), in, reference, yardstick); };
+            const int diagonal = s.n_k - s.n_q;
+            const auto up_to = [&](int more) { return [=](int i, int j) { return !causal || j <= i + diagonal + more; }; };
+            const auto right = up_to(0);
+            const auto says = [&](const Written& code, const std::string& words) {
+                const std::string text = told(code);
+                CHECK_MESSAGE(text.find(words) != std::string::npos, to_string(s), ": '", text, "' does not say '", words, "'");
+            };
+            CHECK(told({right}) == "");
+            if (causal) {
+                says({up_to(1)}, "one key too many");
+                says({up_to(-1)}, "one key too few");
+                says({[](int i, int j) { return j <= i; }}, "sees the keys up to i");
+                says({[](int, int) { return true; }}, "without the causal mask");
+                CHECK(told({up_to(2)}) == "");
+            } else {
+                says({[&](int, int j) { return j < s.n_k - 1; }}, "the last key does not count");
+                says({[=](int i, int j) { return j <= i + diagonal; }}, "which was not asked for");
+                says({.sees = right, .zeros = 64 - s.n_k}, "behind the last one count");
+                CHECK(told({[&](int, int j) { return j < s.n_k - 2; }}) == "");
+            }
+            const double scale = in.scale;
+            says({.sees = right, .weight = [](double x) { return std::exp(x); }}, "without the scale");
+            says({.sees = right, .weight = [=](double x) { return std::exp(scale * scale * x); }}, "scaled twice");
+            says({.sees = right, .weight = [=](double x) { return std::exp2(scale * x); }}, "not multiplied by log2(e)");
+            says({.sees = right, .weight = [=](double x) { return std::exp(scale * x * 1.4426950408889634); }}, "weights are powers of e");
+            says({.sees = right, .kv_head = [](int h) { return h % 3; }}, "reads head h % kv_heads");
+            says({.sees = right, .kv_head = [](int) { return 0; }}, "read the first one");
+            says({.sees = right, .divides = false}, "but for a factor");
+            Outputs noise = outputs_of(in, {right});
+            for (float& x : noise.O) x = -x;
+            CHECK(usual_mistake(noise, in, reference, yardstick) == "");
+        }
+}
 
 TEST_CASE("standard attention passes") { CHECK(Judged().compare().passed); }
 

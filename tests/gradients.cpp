@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "harness/dtype.h"
 #include "operations/attention_backward/comparison.h"
 #include "operations/attention_backward/operation.h"
 #include "test_seed.h"
@@ -132,6 +134,33 @@ TEST_CASE("gradients: the standard way passes in each dtype, and what is wrong d
                   described);
     CHECK_MESSAGE(described.find("\ndK[batch 0 head 0 key 0][6] is 0.001, expected 0; dK's relative error") != std::string::npos,
                   described);
+}
+
+TEST_CASE("gradients: a factor that is missing, or there twice, is told, and nothing else is") {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+        const AttentionShape shape = shape_of(4, 2, 21, 34, true, dtype);
+        const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        const Gradients reference = reference_gradients(in, all_rows(shape)), standard = standard_gradients(in, all_rows(shape));
+        const auto times = [&](double factor, std::size_t changed = 0) {
+            Outputs out;
+            for (const auto& [from, to] : {std::pair(&standard.dV, &out.dV), {&standard.dQ, &out.dQ}, {&standard.dK, &out.dK}})
+                for (const double x : from->values) to->push_back(round_to(dtype, float(to == &out.dV ? x : factor * x)));
+            for (std::size_t i = 0; i < changed; ++i) out.dQ[i] += 1;
+            return compare(out, shape, reference, standard).describe(shape);
+        };
+        const double root = std::sqrt(32.0);
+        for (const auto& [factor, words] :
+             {std::pair(root, "sqrt(d): is the scale missing?"), {1 / root, "1 / sqrt(d): is it scaled twice?"}, {-1.0, "the sign"},
+              {1.4426950408889634, "log2(e), or 1 / log2(e)"}, {3.0, "all of dQ is 3 times what it should be; "}}) {
+            const std::string text = times(factor);
+            CAPTURE(text);
+            CHECK(text.find(words) != std::string::npos);
+            CHECK(text.find("all of dK is ") != std::string::npos);
+            CHECK(text.find("all of dV is ") == std::string::npos);
+        }
+        CHECK(times(1).find("times what it should be") == std::string::npos);
+        CHECK(times(root, 32).find("all of dQ is ") == std::string::npos);
+    }
 }
 
 TEST_CASE("gradients: where one key has nearly all the weight, what the standard way loses is allowed, and not much more") {

@@ -50,8 +50,16 @@ std::string who_waits_in(const Block& block, bool with_details) {
                 t.where.pc}]
             .push_back(&t);
     }
+    const auto is_cause = [&](const auto& group) {
+        const Thread& first = *group->second.front();
+        return with_details && first.waits_for.is_cause && first.waits_for.is_cause(first);
+    };
+    std::vector<decltype(groups.cbegin())> order;  // what looks like the cause comes first: a learner reads that line
+    for (auto group = groups.cbegin(); group != groups.cend(); ++group) order.push_back(group);
+    std::ranges::stable_partition(order, is_cause);
     std::string text;
-    for (const auto& [key, threads] : groups) {
+    for (const auto& group : order) {
+        const std::vector<const Thread*>& threads = group->second;
         const Thread& first = *threads.front();
         const bool has_run = first.where.pc || first.where.line.line() != 0;
         const std::string where = has_run ? to_string(first.where) : "its beginning";

@@ -39,6 +39,7 @@ struct Waiting {
     const char* what = nullptr;                       // null while it can run
     std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
+    bool (*is_cause)(const Thread&) = nullptr;        // whether it looks like something that nobody is going to bring
 };
 
 /// One CUDA thread.
@@ -107,6 +108,8 @@ struct NamedBarrier {
 
 /// Beside an mbarrier in shared memory.
 struct BarrierWatch {
+    std::source_location made;    // by barrier_init
+    bool arrived_at = false;      // by anybody, in any phase
     std::uint64_t completed = 0;  // phases
     std::vector<Thread*> waiting;
     Gathering arrivals;      // of all phases

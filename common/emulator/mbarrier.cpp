@@ -60,6 +60,25 @@ State read(std::uint64_t* barrier, const Operand& operand) {
     return State(word);
 }
 
+/// Which of a kernel's barriers it is: those that a loop makes have one line.
+std::string which_one(const Block& block, const std::uint64_t* barrier) {
+    const auto line = [](const BarrierWatch& watch) { return std::pair(watch.made.file_name(), watch.made.line()); };
+    const auto made = line(block.barriers.at(barrier));
+    std::size_t number = 0, all = 0;
+    for (const auto& [other, watch] : block.barriers)
+        if (line(watch) == made) ++all, number += other <= barrier;
+    const std::string where = to_string(block.barriers.at(barrier).made);
+    return all == 1 ? "made at " + where : fmt::format("number {} of the {} made at {}", number, all, where);
+}
+
+/// All have arrived, but bytes are missing; or nobody ever has: others that wait do so for those who wait here.
+bool is_cause(const Thread& thread) {
+    const auto* barrier = reinterpret_cast<const std::uint64_t*>(thread.waits_for.id);
+    std::uint64_t word;
+    std::memcpy(&word, barrier, word_bytes);
+    return State::is_valid(word) && (State(word).pending == 0 || !thread.block->barriers.at(barrier).arrived_at);
+}
+
 std::string what_is_missing(const Thread& thread) {
     const Waiting& waits = thread.waits_for;
     const auto* barrier = reinterpret_cast<const std::uint64_t*>(waits.id);
@@ -68,17 +87,19 @@ std::string what_is_missing(const Thread& thread) {
     const std::string where = place(*thread.block, barrier);
     if (!State::is_valid(word)) return where + " is no longer valid";
     const State state(word);
-    return fmt::format("{}, phase {} (parity {}): {} of {} arrivals and {} bytes are missing", where,
-                       thread.block->barriers.at(barrier).completed, waits.phase, state.pending, state.expected,
-                       state.bytes);
+    const BarrierWatch& watch = thread.block->barriers.at(barrier);
+    return fmt::format("{}, phase {} (parity {}): {} of {} arrivals and {} bytes are missing{}\n    it is {}", where,
+                       watch.completed, waits.phase, state.pending, state.expected, state.bytes,
+                       watch.arrived_at ? "" : "; nobody has ever arrived at it", which_one(*thread.block, barrier));
 }
 
 /// Counts arrivals and bytes; ends the phase if nothing is missing.
 void update(std::uint64_t* barrier, State state, unsigned arrivals, const Knowledge& knowledge, const Operand& operand) {
     if (arrivals > state.pending)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
-            return fmt::format("too many arrivals: {} at {}, whose phase expects {}, all of which have come",
-                               operand.instruction, place(*current->block, barrier), state.expected);
+            return fmt::format("too many arrivals: {} at {}, whose phase expects {}, all of which have come\n  it is {}",
+                               operand.instruction, place(*current->block, barrier), state.expected,
+                               which_one(*current->block, barrier));
         });
     if (std::abs(state.bytes) > max_bytes)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
@@ -88,6 +109,7 @@ void update(std::uint64_t* barrier, State state, unsigned arrivals, const Knowle
         });
     state.pending -= arrivals;
     BarrierWatch& watch = current->block->barriers[barrier];
+    watch.arrived_at |= arrivals > 0;
     if (watching && arrivals > 0) watch.arrivals.add(knowledge);
     if (state.pending == 0 && state.bytes == 0) {
         state.pending = state.expected;
@@ -130,6 +152,7 @@ void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where)
     const std::uint64_t word = State(arrivals).word();
     std::memcpy(barrier, &word, word_bytes);
     BarrierWatch& watch = current->block->barriers[barrier] = {};
+    watch.made = where;
     if (watching) watch.completed_clock = Clock(current->order.actor.team);
     current->initialised.push_back(barrier);
 }
@@ -183,7 +206,7 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
         return is_over();
     }
     current->block->barriers[barrier].waiting.push_back(current);
-    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing}, where);
+    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing, is_cause}, where);
     return is_over();
 }
 

@@ -99,7 +99,7 @@ std::string Comparison::describe(const AttentionShape& shape, const std::string&
         return fmt::format("batch {} head {} query {}", head / static_cast<std::size_t>(shape.heads),
                            head % static_cast<std::size_t>(shape.heads), row % static_cast<std::size_t>(shape.n_q));
     };
-    std::string text = title;
+    std::string text = mistake.empty() ? title : title + ": " + mistake;
     // The first of these says what is wrong, with numbers that the kernel's author can follow.
     if (!(worst_row <= allowed_worst_row) || !(error <= allowed_error))
         text += fmt::format(": O[{}][{}] is {}, expected {:.6g}", place(worst_row_index), furthest.index,

@@ -35,6 +35,7 @@ struct Comparison {
     Wrong furthest_lse;
     std::size_t written_gap_bytes = 0;  // none is allowed
     bool passed = false;
+    std::string mistake;  // usual_mistake(); "" if it was not asked for
     /// What is wrong and where, with found and expected numbers, in one line.
     std::string describe(const AttentionShape& shape) const;
     /// The same of a problem that somebody else calls `title`.

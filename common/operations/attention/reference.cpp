@@ -15,7 +15,7 @@ namespace {
 /// Attention for one row after another; sums are of type Real, what standard attention would store goes through
 /// `round`.
 template <class Real, class Round>
-AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round round) {
+AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, const VisibleKeys& visible, Round round) {
     const AttentionShape& s = in.shape;
     const std::size_t d = s.head_dim, n_k = s.n_k;
     AttentionRows out{s.head_dim, std::move(rows), {}, {}};
@@ -29,8 +29,7 @@ AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, Round r
             const float* q = &in.Q[row * d];
             const float* K = &in.K[kv_head * n_k * d];
             const float* V = &in.V[kv_head * n_k * d];
-            const long long visible = s.causal ? static_cast<long long>(i) + 1 + s.n_k - s.n_q : s.n_k;
-            const std::size_t keys = static_cast<std::size_t>(std::clamp<long long>(visible, 0, s.n_k));
+            const auto keys = static_cast<std::size_t>(std::clamp<long long>(visible(static_cast<long long>(i)), 0, s.n_k));
             if (keys == 0) continue;
 
             for (std::size_t j = 0; j < keys; ++j) {
@@ -77,12 +76,21 @@ std::vector<std::size_t> rows_to_check(const AttentionShape& shape, std::uint64_
     return rows;
 }
 
+VisibleKeys visible_keys(const AttentionShape& shape) {
+    if (shape.causal) return [diagonal = shape.n_k - shape.n_q](long long i) { return i + 1 + diagonal; };
+    return [n_k = shape.n_k](long long) { return n_k; };
+}
+
+AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows, const VisibleKeys& visible) {
+    return attention<double>(inputs, std::move(rows), visible, [](double x) { return x; });
+}
 AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows) {
-    return attention<double>(inputs, std::move(rows), [](double x) { return x; });
+    return reference_attention(inputs, std::move(rows), visible_keys(inputs.shape));
 }
 
 AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> rows) {
-    return attention<float>(inputs, std::move(rows), [t = inputs.shape.dtype](float x) { return round_to(t, x); });
+    return attention<float>(inputs, std::move(rows), visible_keys(inputs.shape),
+                            [t = inputs.shape.dtype](float x) { return round_to(t, x); });
 }
 
 }  // namespace flashladder::attention

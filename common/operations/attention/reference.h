@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "operations/attention/problem.h"
@@ -28,9 +29,15 @@ struct AttentionRows {
 /// (blocks of 32, which every tile is made of).
 std::vector<std::size_t> rows_to_check(const AttentionShape& shape, std::uint64_t seed);
 
+/// How many keys query i sees, from the first on; below 0 is 0, and above n_k is n_k.
+using VisibleKeys = std::function<long long(long long i)>;
+VisibleKeys visible_keys(const AttentionShape& shape);
+
 /// O = softmax(scale * Q K^T) V and LSE = log(sum(exp(scale * Q K^T))) for these rows, in double. A row with nothing to
 /// attend to (causal, n_q > n_k) gives 0 and -infinity.
 AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows);
+/// The same where queries see other keys than the shape says.
+AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows, const VisibleKeys& visible);
 
 /// The same in the arithmetic of standard attention: float sums, S, P and O rounded to the dtype. How far this is from
 /// the reference says how much error is nobody's fault.

@@ -6,6 +6,7 @@
 
 #include "harness/asked.h"
 #include "launch.h"
+#include "operations/attention/usual_mistakes.h"
 
 namespace flashladder::attention {
 namespace {
@@ -133,7 +134,10 @@ Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse, Layout lay
 Comparison check(const Stage& stage, const Inputs& inputs, Judge judge, bool wants_lse, Layout layout) {
     const Outputs outputs = run(stage, inputs, wants_lse, layout);
     const auto rows = rows_to_check(inputs.shape, 1);
-    return compare(outputs, inputs.shape, reference_attention(inputs, rows), standard_attention(inputs, rows), judge);
+    const AttentionRows reference = reference_attention(inputs, rows), yardstick = standard_attention(inputs, rows);
+    Comparison result = compare(outputs, inputs.shape, reference, yardstick, judge);
+    if (!result.passed) result.mistake = usual_mistake(outputs, inputs, reference, yardstick);
+    return result;
 }
 
 }  // namespace flashladder::attention

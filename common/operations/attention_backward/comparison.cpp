@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "harness/dtype.h"
@@ -47,6 +48,31 @@ RowErrors row_errors(const GradientRows& reference, std::size_t d, double floor,
     return errors;
 }
 
+/// What the gradient was multiplied with, if that is all that is wrong with it; else 1.
+double factor_of(const std::vector<float>& found, const GradientRows& reference, std::size_t d, double allowed) {
+    double product = 0, norm = 0, difference = 0;
+    const auto for_each = [&](auto visit) {
+        for (std::size_t r = 0; r < reference.rows.size(); ++r)
+            for (std::size_t x = 0; x < d; ++x) visit(double(found[reference.rows[r] * d + x]), reference.values[r * d + x]);
+    };
+    for_each([&](double is, double wanted) { product += is * wanted, norm += wanted * wanted; });
+    const double factor = norm > 0 ? product / norm : 1;
+    for_each([&](double is, double wanted) { difference += (is - factor * wanted) * (is - factor * wanted); });
+    const bool explains = std::sqrt(difference) <= 2 * allowed * std::abs(factor) * std::sqrt(norm);  // not for a NaN
+    return explains && std::abs(factor - 1) > 4 * allowed ? factor : 1;
+}
+
+/// Who multiplies with it, or forgets to.
+std::string words_for(double factor, int head_dim) {
+    const double root = std::sqrt(double(head_dim));
+    const auto is = [&](double wanted) { return std::abs(factor / wanted - 1) < 0.01; };
+    if (is(root)) return "sqrt(d): is the scale missing?";
+    if (is(1 / root)) return "1 / sqrt(d): is it scaled twice?";
+    if (is(-1)) return "the sign";
+    if (is(std::numbers::log2e) || is(std::numbers::ln2)) return "log2(e), or 1 / log2(e)";
+    return "";
+}
+
 GradientComparison compare_one(const std::vector<float>& found, std::size_t d, DType dtype, const GradientRows& reference,
                                const GradientRows& yardstick, attention::Judge judge) {
     const double floor = floor_of(dtype);
@@ -69,6 +95,7 @@ GradientComparison compare_one(const std::vector<float>& found, std::size_t d, D
     c.furthest = got.furthest;
     c.passed = (judge == attention::Judge::worst_row_only || c.error <= c.allowed_error) &&
                c.worst_row <= c.allowed_worst_row;
+    if (!c.passed) c.factor = factor_of(found, reference, d, c.allowed_error);
     return c;
 }
 
@@ -100,6 +127,10 @@ std::string Comparison::describe(const AttentionShape& shape) const {
         const std::size_t row = c.worst_row_index, head = row / static_cast<std::size_t>(rows);
         if (c.passed && !passed) return;  // others are what is to be told
         text += std::exchange(in_front, "\n");
+        if (c.factor != 1) {
+            const std::string words = words_for(c.factor, shape.head_dim);
+            text += fmt::format("all of {} is {:.3g} times what it should be{}; ", name, c.factor, words.empty() ? "" : ", " + words);
+        }
         if (!c.passed)
             text += fmt::format("{}[batch {} head {} {} {}][{}] is {}, expected {:.6g}; ", name,
                                 head / static_cast<std::size_t>(heads), head % static_cast<std::size_t>(heads), row_name,

@@ -24,6 +24,7 @@ struct GradientComparison {
     double allowed_worst_row = 0;  // twice that of the standard way in the same dtype
     std::size_t worst_row_index = 0;
     attention::Wrong furthest;  // the element of that row that is furthest off
+    double factor = 1;          // of the whole gradient, where it is wrong by nothing else
     bool passed = false;
 };
 
