@@ -292,8 +292,10 @@ __global__ void read_static_at(int byte, float* result, int* line) {
     shared[threadIdx.y * blockDim.x + threadIdx.x] = 1;
     __syncthreads();
     if (!is_culprit()) return;
+    // In one expression with the place of `shared`, clang 23 sees what may come, and reads byte by byte.
+    const auto* at = reinterpret_cast<const float*>(reinterpret_cast<const char*>(shared) + byte);
     *line = __LINE__ + 1;
-    *result = *reinterpret_cast<const float*>(reinterpret_cast<const char*>(shared) + byte);
+    *result = *at;
 }
 
 TEST_CASE("failure: misaligned in shared memory") {
