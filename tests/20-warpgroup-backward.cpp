@@ -36,8 +36,8 @@ constexpr std::uint64_t of_queries = B_c / 16;
 constexpr std::uint64_t of_keys(int d) { return std::uint64_t(queries_of_a_step(d) / 16); }
 constexpr std::uint64_t of_step(int d) { return 2 * of_scores(d) + of_queries + 2 * of_keys(d); }
 
-/// What the first warp of the first block does, with copies and products that end as late as its waits allow. Nothing where
-/// the kernel stops.
+/// What the first warp of the first block does, with copies and products that end as late as its waits allow. Nothing
+/// where the kernel stops.
 std::vector<Activity> activities_of_first_warp(const Inputs& in) {
     std::vector<Activity> all;
     try {
@@ -69,8 +69,8 @@ void check_waits_for_nothing(int d) {
                     under_way(of_dQ, of_dQ[last].begin), of_queries - 1);
 }
 
-/// While weights are found, dP^T and weights become dS^T, and dQ is added to its sums, products are under way: what these wait
-/// for is no more than they need.
+/// While weights are found, dP^T and weights become dS^T, and dQ is added to its sums, products are under way: what
+/// these wait for is no more than they need.
 void check_under_way(int d) {
     constexpr std::uint64_t T_r = 6;
     const int B_r = queries_of_a_step(d);
@@ -86,36 +86,50 @@ void check_under_way(int d) {
     const std::string with = fmt::format(" (d {})", d);
     check_count("matrix instructions of a warp" + with, products.size(), T_r * of_step(d));
     if (products.size() != T_r * of_step(d) || exponentials.size() % T_r != 0) return;
-    std::uint64_t ahead = 1, at_weights = of_scores(d), at_dQ = of_keys(d), at_adds = of_keys(d);  // or more
+    std::uint64_t ahead = 1, at_weights = of_scores(d), at_dV = of_scores(d), at_dQ = of_keys(d),
+                  at_adds = of_keys(d);  // or more
+    const auto is_of_dQ = [](const Activity& product) { return !product.line.starts_with("common/"); };
+    bool in_order = true;
     std::uint64_t at_last = of_queries + of_keys(d);
     const std::uint64_t boxes = 2 * std::uint64_t(d / unit) + 1;  // of a step: Q, dO and the statistics
     for (std::uint64_t t = 1; t < T_r - 2; ++t) {
         at_weights = std::min(at_weights, under_way(products, exponentials[exponentials.size() / T_r * t].begin));
         // The last product that a step begins is waited for by what comes last in it.
         const Activity& last = products[(t + 1) * of_step(d) - 1];
-        at_dQ = std::min(at_dQ, under_way(products, products[(t + 1) * of_step(d) - of_keys(d) - of_queries].begin));
+        const Activity *of_dV = &products[t * of_step(d) + 2 * of_scores(d)], *of_dQ = of_dV + of_keys(d),
+                       *of_dK = of_dQ + of_queries;
+        in_order = in_order && std::all_of(of_dQ, of_dK, is_of_dQ) && std::none_of(of_dV, of_dQ, is_of_dQ);
+        at_dV = std::min(at_dV, under_way(products, of_dV->begin));
+        at_dQ = std::min(at_dQ, under_way(products, of_dQ->begin));
         at_last = std::min(at_last, under_way(products, last.begin + 1));
         for (const Activity& add : adds)
             if (add.begin > last.begin && (t + 1 == T_r || add.begin < products[(t + 1) * of_step(d)].begin))
                 at_adds = std::min(at_adds, under_way(products, add.begin));
         ahead = std::min(ahead, under_way(copies, last.begin) / boxes);
     }
-    check_count("matrix instructions under way while weights are found: those of dP^T" + with, at_weights, of_scores(d));
+    CHECK_MESSAGE(in_order,
+                  "a step begins its products in another order than S^T, dP^T, dV, dQ, dK, which the test knows", with);
+    if (!in_order) return;
+    check_count("matrix instructions under way while weights are found: those of dP^T" + with, at_weights,
+                of_scores(d));
+    check_count("matrix instructions under way when dV is begun, before dS^T is found: those of dP^T" + with, at_dV,
+                of_scores(d));
     check_count("matrix instructions under way when dQ is begun: those of dV" + with, at_dQ, of_keys(d));
-    check_count("matrix instructions under way when a step has begun its last product: those of dQ and of dK" + with, at_last,
-                of_queries + of_keys(d));
+    check_count("matrix instructions under way when a step has begun its last product: those of dQ and of dK" + with,
+                at_last, of_queries + of_keys(d));
     check_count("matrix instructions under way while dQ is added to its sums: those of dK" + with, at_adds, of_keys(d));
     check_count("steps whose tiles may be on their way while dQ of a step is found" + with, ahead, 1);
 }
 
 /// Barriers of a block that has so many steps.
 std::uint64_t barriers_of(int T_r, int d) {
-    const auto counts = count_stage(
-        stage_under_test(), backward_inputs(shape_of(1, T_r * queries_of_a_step(d), 40, d), Values::normal, test_seed()));
+    const auto counts = count_stage(stage_under_test(), backward_inputs(shape_of(1, T_r * queries_of_a_step(d), 40, d),
+                                                                        Values::normal, test_seed()));
     return work_of(counts, "warpgroup_backward").barriers;
 }
 
-/// This gradient is right, without a race, also with copies and products that end as late as the waits allow. False if not.
+/// This gradient is right, without a race, also with copies and products that end as late as the waits allow. False if
+/// not.
 bool check_that(const Inputs& in, const std::string& gradient, const std::string& what) {
     const std::string race = emulator::find_race([&] { run(stage_under_test(), in); });
     CHECK_MESSAGE(race.empty(), race);
@@ -147,8 +161,8 @@ TEST_CASE("EXERCISE 20.1: a transposed product by wgmma") {
         if (!check_that(any, "dQ", "dQ = dS K, of two halves of 64 keys")) return;
 #ifndef FLASHLADDER_GPU
         const std::uint64_t T_r = 2, blocks = 2;
-        const Inputs in = backward_inputs(shape_of(1, int(T_r) * queries_of_a_step(d), int(blocks) * B_c, d), Values::normal,
-                                          test_seed());
+        const Inputs in = backward_inputs(shape_of(1, int(T_r) * queries_of_a_step(d), int(blocks) * B_c, d),
+                                          Values::normal, test_seed());
         check_count(fmt::format("matrix instructions, wgmma once a warpgroup (d {})", d),
                     work_of(count_stage(stage_under_test(), in), "warpgroup_backward").matrix_instructions, 0,
                     blocks * T_r * 2 * of_step(d));
@@ -162,7 +176,8 @@ TEST_CASE("EXERCISE 20.2: the steps") {
     for (const int d : {64, 128}) {
         const int B_r = queries_of_a_step(d);
         for (const AttentionShape& shape :
-             {shape_of(2, drawn_length(B_r, 1, B_r, 0), 70, d), grouped(shape_of(2, drawn_length(B_r, 1, B_r, 1), 70, d)),
+             {shape_of(2, drawn_length(B_r, 1, B_r, 0), 70, d),
+              grouped(shape_of(2, drawn_length(B_r, 1, B_r, 1), 70, d)),
               shape_of(1, drawn_length(B_r, B_r + 1, 4 * B_r, 2), drawn_length(64, 100, 200, 3), d),
               grouped(causal(shape_of(3, drawn_length(B_r, 100, 2 * B_r + 50, 4), drawn_length(64, 40, 200, 5), d)))}) {
             const int steps = shape.heads / shape.kv_heads * ((shape.n_q + B_r - 1) / B_r);
@@ -174,7 +189,8 @@ TEST_CASE("EXERCISE 20.2: the steps") {
     for (const int d : {64, 128}) {
         check_under_way(d);
         const std::uint64_t few = barriers_of(2, d), many = barriers_of(6, d);
-        check_count(fmt::format("barriers of the block that four steps more take (d {})", d), many - few, 4);
+        check_count(fmt::format("barriers of the block, __syncthreads(), that four steps more take (d {})", d),
+                    many - few, 4);
     }
 #endif
 }
@@ -197,12 +213,15 @@ TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they
 }
 
 #ifndef FLASHLADDER_GPU
-TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") { check_whatever_order(); }
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
+    check_whatever_order();
+}
 
 TEST_CASE("counted: five products by wgmma, an exponential a score, dS alone is stored, no conflicts, whole sectors") {
     for (const int d : {64, 128}) {
         const std::uint64_t N = 256, width = static_cast<std::uint64_t>(d), B_r = std::uint64_t(queries_of_a_step(d));
-        const auto counts = count_stage(stage_under_test(), backward_inputs(shape_of(1, N, N, d), Values::normal, test_seed()));
+        const auto counts =
+            count_stage(stage_under_test(), backward_inputs(shape_of(1, N, N, d), Values::normal, test_seed()));
         const emulator::Work& work = work_of(counts, "warpgroup_backward");
         const std::uint64_t blocks = N / B_c, T_r = N / B_r;
         const std::string with = fmt::format(" (d {})", d);
@@ -215,13 +234,15 @@ TEST_CASE("counted: five products by wgmma, an exponential a score, dS alone is 
                     4 * N * width * blocks);
         check_count("bytes of sectors that these take" + with, work.global_of(Access::atomic).sectors * 32,
                     4 * N * width * blocks);
-        check_count("barriers: one a step, two a block and one for each half" + with, work.barriers, blocks * (T_r + 2));
+        check_count("barriers: one a step, two a block and one for each half" + with, work.barriers,
+                    blocks * (T_r + 2));
         for (const auto& launch : counts.work.launches) {
             check_count("bank conflicts of " + launch.kernel, launch.total.all_shared().conflicts, 0);
             if (launch.kernel.find("warpgroup_backward") == std::string::npos) continue;
             const std::uint64_t a_step = B_r * (2 * width * bytes + of_statistics), K_and_V = 2 * B_c * width * bytes;
             check_count("bytes of shared memory: tiles and barriers" + with, launch.dynamic_shared_bytes,
-                        K_and_V + slots * (a_step + B_c * B_r * bytes), K_and_V + slots * (a_step + B_c * B_r * bytes) + 1024);
+                        K_and_V + slots * (a_step + B_c * B_r * bytes),
+                        K_and_V + slots * (a_step + B_c * B_r * bytes) + 1024);
         }
     }
 }
