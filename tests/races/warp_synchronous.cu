@@ -497,7 +497,8 @@ void check_reported(void (*kernel)(T*), const std::string& name) {
     for (int i = 0; i < orders; ++i) check_report(look_for_race(kernel, test_seed() + std::uint64_t(i)));
 }
 
-/// Of two lanes alone it depends on the order whether the one reads before the other one has stored.
+/// Of two lanes alone, and where only what is larger is stored, it depends on the order whether one reads before the other one
+/// has stored.
 template <class T>
 void check_reported_by_some(void (*kernel)(T*), const std::string& name) {
     CAPTURE(name);
@@ -526,7 +527,7 @@ TEST_CASE("warp-synchronous code is a race") {
     REPORTED(reduce_of<Lanes::in_step, int, 64>);
     REPORTED(reduce_in_loop<Lanes::in_step, float>);
     REPORTED(reduce_in_loop<Lanes::in_step, int>);
-    REPORTED(largest<Lanes::in_step, float>);
+    check_reported_by_some(largest<Lanes::in_step, float>, "largest");
     check_reported_by_some(last_step<Lanes::in_step, int>, "last_step");
     REPORTED(scan<Lanes::in_step, float>);
     REPORTED(scan_in_step<Lanes::in_step, float>);
