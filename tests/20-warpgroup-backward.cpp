@@ -57,12 +57,15 @@ std::uint64_t under_way(const std::vector<Activity>& of, std::uint64_t at) {
     return std::uint64_t(std::ranges::count_if(of, [=](const Activity& a) { return a.begin < at && at < a.happened; }));
 }
 
-/// dQ's products, those that are begun in the learner's file: when the last one of a step is, the others are under way.
+/// dQ's products are those that are begun in the learner's file.
+bool is_of_dQ(const Activity& product) { return !product.line.starts_with("common/"); }
+
+/// When the last of dQ's products of a step is begun, the others are under way.
 void check_waits_for_nothing(int d) {
     std::vector<Activity> of_dQ;
     for (const Activity& activity : activities_of_first_warp(
              backward_inputs(shape_of(1, 2 * queries_of_a_step(d), 100, d), Values::normal, test_seed())))
-        if (activity.what == Doing::product && !activity.line.starts_with("common/")) of_dQ.push_back(activity);
+        if (activity.what == Doing::product && is_of_dQ(activity)) of_dQ.push_back(activity);
     if (of_dQ.size() != 2 * of_queries) return;  // their number has been checked
     for (const std::size_t last : {of_queries - 1, 2 * of_queries - 1})
         check_count(fmt::format("matrix instructions of dQ under way when its last one is begun (d {})", d),
@@ -88,27 +91,27 @@ void check_under_way(int d) {
     if (products.size() != T_r * of_step(d) || exponentials.size() % T_r != 0) return;
     std::uint64_t ahead = 1, at_weights = of_scores(d), at_dV = of_scores(d), at_dQ = of_keys(d),
                   at_adds = of_keys(d);  // or more
-    const auto is_of_dQ = [](const Activity& product) { return !product.line.starts_with("common/"); };
+    // Not if other products too are begun there.
+    const bool knows_dQ = std::uint64_t(std::ranges::count_if(products, is_of_dQ)) == T_r * of_queries;
     bool in_order = true;
     std::uint64_t at_last = of_queries + of_keys(d);
     const std::uint64_t boxes = 2 * std::uint64_t(d / unit) + 1;  // of a step: Q, dO and the statistics
     for (std::uint64_t t = 1; t < T_r - 2; ++t) {
+        const Activity *of_S = &products[t * of_step(d)], *of_dV = of_S + 2 * of_scores(d), *of_dQ = of_dV + of_keys(d),
+                       *of_dK = of_dQ + of_queries, *next = of_S + of_step(d);
+        const Activity& last = next[-1];  // is waited for by what comes last in its step
+        if (knows_dQ) in_order = in_order && std::all_of(of_dQ, of_dK, is_of_dQ);
         at_weights = std::min(at_weights, under_way(products, exponentials[exponentials.size() / T_r * t].begin));
-        // The last product that a step begins is waited for by what comes last in it.
-        const Activity& last = products[(t + 1) * of_step(d) - 1];
-        const Activity *of_dV = &products[t * of_step(d) + 2 * of_scores(d)], *of_dQ = of_dV + of_keys(d),
-                       *of_dK = of_dQ + of_queries;
-        in_order = in_order && std::all_of(of_dQ, of_dK, is_of_dQ) && std::none_of(of_dV, of_dQ, is_of_dQ);
         at_dV = std::min(at_dV, under_way(products, of_dV->begin));
         at_dQ = std::min(at_dQ, under_way(products, of_dQ->begin));
         at_last = std::min(at_last, under_way(products, last.begin + 1));
         for (const Activity& add : adds)
-            if (add.begin > last.begin && (t + 1 == T_r || add.begin < products[(t + 1) * of_step(d)].begin))
+            if (add.begin > last.begin && add.begin < next->begin)
                 at_adds = std::min(at_adds, under_way(products, add.begin));
         ahead = std::min(ahead, under_way(copies, last.begin) / boxes);
     }
-    CHECK_MESSAGE(in_order,
-                  "a step begins its products in another order than S^T, dP^T, dV, dQ, dK, which the test knows", with);
+    CHECK_MESSAGE(in_order, "a step begins its products in another order than the test knows: S^T, dP^T, dV, dQ, dK",
+                  with);
     if (!in_order) return;
     check_count("matrix instructions under way while weights are found: those of dP^T" + with, at_weights,
                 of_scores(d));

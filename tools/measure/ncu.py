@@ -26,8 +26,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
-RUNGS = ["00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14",
-         "15", "16", "17", "18", "19", "20"]
+RUNGS = sorted(folder.name[:2] for folder in (ROOT / "solutions").glob("[0-9][0-9]-*"))
 WORKLOADS = {f"rung {rung}": ["stages", "launch", rung, "--n", "1024", "--d", "64"] for rung in RUNGS}
 WORKLOADS["tutorials"] = ["emulator-tutorials", "--test-case=tutorial: the same bits*"]
 # What the emulator has to have to launch the same kernel as the card: rung 14 chooses by the multiprocessors of an H100.
