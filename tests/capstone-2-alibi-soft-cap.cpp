@@ -9,6 +9,9 @@
 
 #include "harness/run.h"
 #include "modified_attention_suite.h"
+#ifndef FLASHLADDER_GPU
+#include "warp_activity.h"
+#endif
 
 namespace flashladder::modified_attention {
 namespace {
@@ -39,6 +42,7 @@ TEST_CASE("EXERCISE capstone-2.1: nothing is done to the scores: queries see the
     std::mt19937_64 random(test_seed());
     check_weights(
         {with_scores(1, 20, 20, false, 0), with_scores(1, 1, 1, false, 0), with_scores(1, 64, 64, false, 0),
+         with_scores(1, 130, 128, false, 0),  // in some row of tiles the last query misses the last key alone
          with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 70, 250), false, 0, 128),
          with_scores(1, drawn_length(random, tile, 70, 200), drawn_length(random, tile, 1, 250), false, 0)},
         Values::normal);
@@ -68,7 +72,9 @@ TEST_CASE("EXERCISE capstone-2.1: what a query does not see counts for nothing, 
 
 TEST_CASE("EXERCISE capstone-2.1: both, the cap first; O, and LSE, of heads that share keys") {
     std::mt19937_64 random(test_seed());
-    check_weights({with_scores(4, 40, 40, true, 5), with_scores(4, 90, 130, true, 1)}, Values::peaky);
+    Shape grouped = with_scores(4, 40, 40, true, 5);
+    grouped.kv_heads = 2;
+    check_weights({with_scores(4, 40, 40, true, 5), grouped, with_scores(4, 90, 130, true, 1)}, Values::peaky);
     for (const int head_dim : {64, 128}) {
         Shape s = with_scores(4, 100, 170, true, 20, head_dim);
         s.batch = 2, s.kv_heads = 2;
@@ -153,6 +159,7 @@ TEST_CASE("counted: products are the tensor cores', of the tiles that queries se
 }
 
 TEST_CASE("counted: Q, K and V come by cp.async, K and V of the tiles that queries see, while others are multiplied") {
+    const Late late;  // else what is under way depends on the order that was drawn
     for (const Shape& s : counted_shapes()) {
         const StageCounts counts = counts_of(s);
         const emulator::Work work = counts.work.total();
@@ -165,12 +172,14 @@ TEST_CASE("counted: Q, K and V come by cp.async, K and V of the tiles that queri
                       s);
         check_at_most("sectors that are moved", double(work.all_global().sectors),
                       double(work.all_global().requested_bytes) / 32 + 2 * s.n_q, s);
-        std::uint64_t groups = 0;
-        for (const auto& launch : counts.work.launches) groups = std::max(groups, launch.most_groups_left);
-        CHECK_MESSAGE((groups >= 1),
-                      fmt::format("groups of cp.async that a wait leaves under way: found {}, expected at least 1: "
-                                  "each wait waits for all, so nothing is loaded under products ({})",
-                                  groups, to_string(s)));
+        std::uint64_t under_products = 0;
+        for (const auto& launch : counts.work.launches)
+            under_products = std::max(under_products, launch.most_bytes_under_products);
+        CHECK_MESSAGE(
+            (under_products > 0),
+            fmt::format("bytes that are on their way while a warp multiplies: found 0, expected some: whatever "
+                        "has been asked for is waited for before the next product ({})",
+                        to_string(s)));
     }
 }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "harness/dtype.h"
@@ -53,6 +54,10 @@ const Way right = {
 const Way wrong_ways[] = {
     {"there were no soft cap",
      [](double dot, double scale, double, double slope, int n) { return scale * dot - slope * n; }},
+    {"0 were a soft cap, and not none",  // s / 0 is infinite, and 0 tanh(s / 0) is 0
+     [](double dot, double scale, double cap, double slope, int n) {
+         return (cap > 0 ? capped(scale * dot, cap) : 0) - slope * n;
+     }},
     {"there were no ALiBi", [](double dot, double scale, double cap, double, int) { return capped(scale * dot, cap); }},
     {"nothing were done to the scores", [](double dot, double scale, double, double, int) { return scale * dot; }},
     {"the soft cap came before the scale",
@@ -83,14 +88,18 @@ const Way wrong_ways[] = {
      }},
 };
 
+/// Whose slope a head takes, and which kv head's keys.
+struct Heads {
+    int slope_of, kv_head;
+};
+Heads right_heads(const Shape& s, int head) { return {head, head / (s.heads / s.kv_heads)}; }
+
 /// The weights that a query gives to the keys that it sees.
-std::vector<double> weights(const Inputs& in, const Shape& s, std::size_t query_row, const Way& way,
-                            int slope_of_head) {
-    const int query = static_cast<int>(query_row) % s.n_q, head = static_cast<int>(query_row) / s.n_q % s.heads,
-              batch = static_cast<int>(query_row) / s.n_q / s.heads;
-    const std::size_t kv_head = static_cast<std::size_t>(batch * s.kv_heads + head / (s.heads / s.kv_heads));
+std::vector<double> weights(const Inputs& in, const Shape& s, std::size_t query_row, const Way& way, Heads heads) {
+    const int query = static_cast<int>(query_row) % s.n_q, batch = static_cast<int>(query_row) / s.n_q / s.heads;
+    const std::size_t kv_head = static_cast<std::size_t>(batch * s.kv_heads + heads.kv_head);
     const Seen seen = seen_by(s, query);
-    const double slope = in.slopes.empty() ? 0 : in.slopes[static_cast<std::size_t>(slope_of_head)];
+    const double slope = in.slopes.empty() ? 0 : in.slopes[static_cast<std::size_t>(heads.slope_of)];
     const std::vector<float> q = row(in.Q, query_row, s.head_dim);
     std::vector<double> all;
     for (int key = seen.first; key <= seen.last; ++key) {
@@ -113,9 +122,9 @@ bool agree(double found, double expected, DType dtype) {
 
 /// Whether these are the weights of a row's keys from `first_key` on if it is scored this way.
 bool looks_like(const Inputs& in, const Shape& s, std::size_t r, const std::vector<float>& found, int first_key,
-                const Way& way, int slope_of_head) {
+                const Way& way, Heads heads) {
     const Seen seen = seen_by(s, static_cast<int>(r) % s.n_q);
-    const std::vector<double> all = weights(in, s, r, way, slope_of_head);
+    const std::vector<double> all = weights(in, s, r, way, heads);
     for (int x = 0; x < s.head_dim && first_key + x < s.n_k; ++x) {
         const int key = first_key + x;
         const double expected = seen(key) ? all[static_cast<std::size_t>(key - seen.first)] : 0;
@@ -133,15 +142,47 @@ std::string as_if(const Inputs& in, const Shape& s, const std::vector<float>& O,
     };
     for (const Way& way : wrong_ways)
         if (all_rows([&](std::size_t r, const std::vector<float>& found, int head) {
-                return looks_like(in, s, r, found, first_key, way, head);
+                return looks_like(in, s, r, found, first_key, way, right_heads(s, head));
             }))
             return fmt::format(", as if {}", way.as_if);
+    const auto with_heads = [&](auto heads_of) {
+        return all_rows([&](std::size_t r, const std::vector<float>& found, int head) {
+            return looks_like(in, s, r, found, first_key, right, heads_of(head));
+        });
+    };
+    if (s.alibi && with_heads([&](int head) {
+            return Heads{head / (s.heads / s.kv_heads), right_heads(s, head).kv_head};
+        }))
+        return ", as if each head had the slope of its kv head's number";
+    if (with_heads([&](int head) { return Heads{head, head % s.kv_heads}; }))
+        return fmt::format(", as if head h had the keys of kv head h mod {}, and not of h / {}", s.kv_heads,
+                           s.heads / s.kv_heads);
     for (int other = 0; s.alibi && other < s.heads; ++other)
-        if (all_rows([&](std::size_t r, const std::vector<float>& found, int) {
-                return looks_like(in, s, r, found, first_key, right, other);
-            }))
+        if (with_heads([&](int head) { return Heads{other, right_heads(s, head).kv_head}; }))
             return fmt::format(", as if all heads had the slope of head {}", other);
     return "";
+}
+
+/// ALiBi's distance counted from i instead of i + N_k - N_q: all weights are right, as softmax does not see it; LSE is
+/// not.
+std::string distance_as_if(const Data& data) {
+    const Inputs in = inputs_of(data);
+    const Shape s = shape_of(data.problem);
+    if (!s.alibi || s.n_q == s.n_k || !stage_under_test().supports.attention.lse) return "";
+    const std::vector<float> lse = run(stage_under_test(), data).tensors.at("lse");
+    std::vector<std::size_t> rows(lse.size());
+    std::iota(rows.begin(), rows.end(), 0u);
+    const attention::AttentionRows expected = reference_attention(in, rows);
+    bool differs = false;
+    for (std::size_t r = 0; r < lse.size(); ++r) {
+        const int head = static_cast<int>(r) / s.n_q % s.heads;
+        const double by = double(in.slopes[static_cast<std::size_t>(head)]) * (s.n_k - s.n_q),
+                     is = lse[r] - expected.lse[r];
+        if (std::isinf(expected.lse[r])) continue;
+        if (!(std::abs(is - by) <= 2e-2 + 2e-2 * std::abs(by))) return "";
+        differs = true;
+    }
+    return differs ? "; LSE is off by slope (N_k - N_q), as if the distance were i - j, and not i + N_k - N_q - j" : "";
 }
 
 /// What is wrong with the first weight of a row that is; or with the first that is 0 and should not be, or should be 0.
@@ -159,7 +200,7 @@ Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::v
     };
     const std::string who = fmt::format("query {} of head {}", query, head),
                       where = fmt::format(" ({}; it sees {})", to_string(s), seen.text());
-    const std::vector<double> expected = weights(in, s, r, right, head);
+    const std::vector<double> expected = weights(in, s, r, right, right_heads(s, head));
     std::string weight;
     double sum = 0;
     for (int key = first_key; key < end; ++key) {
@@ -234,9 +275,9 @@ std::string wrong_weights(const Shape& s, Values values, std::uint64_t seed) {
 
 std::string fault(const Shape& shape, Values values, std::uint64_t seed) {
     try {
-        const Judgement j =
-            check(stage_under_test(), make_inputs(shape, values, seed, stage_under_test().supports.attention.lse));
-        return j.passed ? "" : j.description;
+        const Data data = make_inputs(shape, values, seed, stage_under_test().supports.attention.lse);
+        const Judgement j = check(stage_under_test(), data);
+        return j.passed ? "" : j.description + distance_as_if(data);
     } catch (const CudaError& error) {
         return error.what();
     }
@@ -262,9 +303,10 @@ std::string fault_with_hidden_scores(const Shape& s, int query, std::uint64_t se
     const double keys = seen.last + 1 - seen.first, allowed = s.dtype == DType::f32 ? 1e-5 : 1e-2;
     const auto wrong = [&](const char* name, double is, double expected) {
         if (std::abs(is - expected) <= allowed) return std::string();
-        return fmt::format("{} of query {} is {:.6g}, expected {:.6g}: it sees keys {} to {}, whose scores are 0; those of all "
-                           "other keys are 200, but nothing may depend on them ({})",
-                           name, query, is, expected, seen.first, seen.last, to_string(s));
+        return fmt::format(
+            "{} of query {} is {:.6g}, expected {:.6g}: it sees keys {} to {}, whose scores are 0; those of all "
+            "other keys are 200, but nothing may depend on them ({})",
+            name, query, is, expected, seen.first, seen.last, to_string(s));
     };
     for (std::size_t x = 0; x < d; ++x) {
         double sum = 0;

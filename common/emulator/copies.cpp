@@ -83,8 +83,6 @@ void cp_async_commit(const Where&) { current->copies.commit(); }
 
 void cp_async_wait(int pending, const Where& where) {
     const NotedWait noted(Doing::wait, where);
-    // Not those that happen to be under way: that is drawn.
-    if (counting) trace_groups_left(std::min(static_cast<std::uint64_t>(pending), current->copies.committed));
     const std::uint64_t batch = current->copies.last_batch(static_cast<std::uint64_t>(pending));
     wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
     if (watching) acquire_slot(*current, current->order.copies, batch);

@@ -89,11 +89,11 @@ struct LaunchWork {
     // Bytes of device memory that the launch read or wrote at all: what a perfect cache would let through.
     std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
     std::uint64_t most_bytes_in_flight =
-        0;                        // to a block's shared memory at a time, by copies that threads do not wait for
-    std::uint64_t most_groups_left = 0;  // of a thread's cp.async, under way behind a wait: as many as it lets be
-    std::vector<LineWork> lines;  // by their name
-    std::vector<AllocationWork> allocations;  // by address
-    std::vector<MergeableWork> mergeable;     // by their lines
+        0;  // to a block's shared memory at a time, by copies that threads do not wait for
+    std::uint64_t most_bytes_under_products = 0;  // of these, while a warp multiplies by mma.sync
+    std::vector<LineWork> lines;                  // by their name
+    std::vector<AllocationWork> allocations;      // by address
+    std::vector<MergeableWork> mergeable;         // by their lines
 };
 
 struct CountedWork {

@@ -106,7 +106,10 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
         const std::uint32_t *a, *b;
     } own{d, a, b};
     perform_together("mma_m16n8k16", own, where, [&](const WarpOperands<Fragments>& lanes) {
-        if (counting) trace_product(2 * 16 * 8 * 16, where);
+        if (counting) {
+            trace_product(2 * 16 * 8 * 16, where);
+            trace_copies_under_product(*current->block);
+        }
         if (recording) note_of_lane(0, Doing::product, where);
         float A[16][16], B[16][8];
         const auto unpack = [bf16](float* two, std::size_t distance, std::uint32_t bits) {
@@ -123,8 +126,7 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
             for (int k = 0; k < 16; ++k)
                 for (int column = 0; column < 8; ++column) products[row][column] += A[row][k] * B[k][column];
         for (int lane = 0; lane < warp_size; ++lane)
-            for (int i = 0; i < 4; ++i)
-                lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+            for (int i = 0; i < 4; ++i) lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     });
 }
 

@@ -119,7 +119,8 @@ void trace_product(std::uint64_t flops, const Place& where);
 /// Bytes that are now on their way to the block's shared memory, or have arrived.
 void trace_departure(Block& block, std::size_t bytes);
 void trace_arrival(Block& block, std::size_t bytes);
-void trace_groups_left(std::uint64_t groups);
+/// While these are on their way, a warp of the block multiplies.
+void trace_copies_under_product(const Block& block);
 void trace_exponential(const void* pc);
 void trace_barrier(const std::source_location& where);
 void trace_named_barrier(const Place& where);
