@@ -7,6 +7,7 @@
 #include "operations/modified_attention/stage.h"
 #include "ptx/cp_async.h"
 #include "tile/copy.h"
+#include "tile/copy_async.h"
 #include "tile/multiply.h"
 #include "tile/online_softmax.h"
 #include "tile/swizzled.h"
