@@ -194,8 +194,18 @@ TEST_CASE("the reference, by hand and with NaN") {
     CHECK_FALSE(reference(out).passed);
     out.tensors.at("C")[0] = static_cast<float>(6 / (1 + std::exp(-1.0)));
     CHECK(reference(out).passed);
+    // The neighbours of 4.38635 are 4.375 and 4.40625.
+    out.tensors.at("C")[0] = 4.375f;
+    CHECK(reference(out).passed);
+    out.tensors.at("C")[0] = 4.40625f;
+    CHECK_FALSE(reference(out).passed);
+    const std::string twice =
+        "C[0][0] is 4.40625, expected 4.38635: off by 1.99e-02, where one rounding to bf16 allows "
+        "1.56e-02: perhaps rounded more than once, or not to the nearest; C's";
+    CHECK_MESSAGE(reference(out).description.find(twice) != std::string::npos, reference(out).description);
     out.tensors.at("C")[9] = std::numeric_limits<float>::quiet_NaN();
     CHECK_FALSE(reference(out).passed);
+    out.tensors.at("C")[0] = 4.375f;
     CHECK(reference(out).description.find("C[1][1] is nan, expected 0") != std::string::npos);
 }
 

@@ -53,6 +53,21 @@ Rows gated(const Data& in, std::vector<std::size_t> rows) {
     return out;
 }
 
+/// By how much a number of this size may be off that was rounded to the dtype once: half a unit in its last place.
+double one_rounding(DType dtype, double size) {
+    return size == 0 ? 0 : std::ldexp(epsilon(dtype) / 2, std::ilogb(size));
+}
+
+/// An element that is off, and the limit that it breaks: those of all of C may be kept.
+std::string element_text(DType dtype, std::size_t row, std::size_t column, double found, double wanted, double off,
+                         double allowed) {
+    std::string text = fmt::format("; C[{}][{}] is {:.6g}, expected {:.6g}", row, column, found, wanted);
+    if (!std::isfinite(off)) return text;
+    text += fmt::format(": off by {:.2e}, where one rounding to {} allows {:.2e}", off, flashladder::to_string(dtype),
+                        allowed);
+    return off <= 4 * allowed ? text + ": perhaps rounded more than once, or not to the nearest" : text;
+}
+
 class GatedProduct : public Operation {
 public:
     std::string name() const override { return "gated_product"; }
@@ -90,7 +105,7 @@ public:
         return data;
     }
 
-    /// Each element by itself: half a unit in the last place of the dtype, twice, and what sums in float lose.
+    /// Each element by itself: half a unit in the last place of the dtype, once, and what sums in float lose.
     Reference reference(const Data& in, std::uint64_t, std::size_t most) const override {
         const Shape s = shape_of(in.problem);
         const std::size_t M = static_cast<std::size_t>(s.M), N = static_cast<std::size_t>(s.N);
@@ -112,10 +127,10 @@ public:
                     const double off =
                         std::isnan(found - wanted) ? std::numeric_limits<double>::infinity() : found - wanted;
                     row_difference += off * off, row_norm += wanted * wanted;
-                    if (where.empty() &&
-                        !(std::fabs(off) <= std::fabs(wanted) * epsilon(dtype) + expected->off[r * N + x]))
-                        where =
-                            fmt::format("; C[{}][{}] is {:.6g}, expected {:.6g}", expected->rows[r], x, found, wanted);
+                    const double of_sums = expected->off[r * N + x];
+                    const double allowed = one_rounding(dtype, std::fabs(wanted) + of_sums) + of_sums;
+                    if (where.empty() && !(std::fabs(off) <= allowed))
+                        where = element_text(dtype, expected->rows[r], x, found, wanted, std::fabs(off), allowed);
                 }
                 difference += row_difference, norm += row_norm;
                 j.worst_row = std::max(j.worst_row, std::sqrt(row_difference / std::max(row_norm, least)));
