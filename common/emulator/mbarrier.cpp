@@ -71,7 +71,8 @@ std::string which_one(const Block& block, const std::uint64_t* barrier) {
     return all == 1 ? "made at " + where : fmt::format("number {} of the {} made at {}", number, all, where);
 }
 
-/// All have arrived, but bytes are missing; or nobody ever has: others that wait do so for those who wait here.
+/// All have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for those who
+/// wait here.
 bool is_cause(const Thread& thread) {
     const auto* barrier = reinterpret_cast<const std::uint64_t*>(thread.waits_for.id);
     std::uint64_t word;
@@ -88,8 +89,12 @@ std::string what_is_missing(const Thread& thread) {
     if (!State::is_valid(word)) return where + " is no longer valid";
     const State state(word);
     const BarrierWatch& watch = thread.block->barriers.at(barrier);
-    return fmt::format("{}, phase {} (parity {}): {} of {} arrivals and {} bytes are missing{}\n    it is {}", where,
-                       watch.completed, waits.phase, state.pending, state.expected, state.bytes,
+    const std::string missing =
+        state.bytes < 0
+            ? fmt::format(" arrivals are missing, and {} bytes more have come than were announced", -state.bytes)
+            : fmt::format(" arrivals and {} bytes are missing", state.bytes);
+    return fmt::format("{}, phase {} (parity {}): {} of {}{}{}\n    it is {}", where, watch.completed, waits.phase,
+                       state.pending, state.expected, missing,
                        watch.arrived_at ? "" : "; nobody has ever arrived at it", which_one(*thread.block, barrier));
 }
 
@@ -103,9 +108,9 @@ void update(std::uint64_t* barrier, State state, unsigned arrivals, const Knowle
         });
     if (std::abs(state.bytes) > max_bytes)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
-            return fmt::format("too many bytes: {} leaves {} at {} with {} bytes, at most {} can be counted",
-                               operand.instruction, state.bytes < 0 ? "a debt" : "a balance",
-                               place(*current->block, barrier), state.bytes, max_bytes);
+            return fmt::format("too many bytes: {} leaves {} with {} bytes {}, at most {} can be counted",
+                               operand.instruction, place(*current->block, barrier), std::abs(state.bytes),
+                               state.bytes < 0 ? "more than were announced" : "that are missing", max_bytes);
         });
     state.pending -= arrivals;
     BarrierWatch& watch = current->block->barriers[barrier];

@@ -202,6 +202,8 @@ TEST_CASE("failure: deadlock at an mbarrier, with what is missing") {
                    "40 threads wait for barrier_try_wait at tests/ptx/failures.cu:" + std::to_string(report.lines[1])));
     check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
           "phase 3 (parity 1): 1 of 2 arrivals and 0 bytes are missing", x.data(), 256u, 3);
+    check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
+          "1 of 2 arrivals are missing, and 16 bytes more have come than were announced", x.data(), 240u, 0);
 }
 
 /// A wait that is two phases late looks like one that is on time for the phase after: it waits for ever.
