@@ -59,6 +59,13 @@ struct Memory {
     TaskSlots tasks;
 };
 
+/// What compilers say of it has the numbers, which its sentence cannot have.
+template <std::size_t bytes_needed, std::size_t bytes_of_a_block>
+struct SharedMemory {
+    static_assert(bytes_needed <= bytes_of_a_block,
+                  "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
+};
+
 /// A consumer's way through a ring of tiles. All threads of a consumer.
 template <class Tile, int stages>
 struct Reader {
@@ -200,8 +207,7 @@ struct Checked {
     static_assert(requires(const C& c, const Problem& p, const Task& task) { Kernel::store(c, p, task); },
                   "LCSF: a Kernel must have `static void store(const Consumer&, const Problem&, const Task&)`");
 
-    static_assert(sizeof(Memory<Kernel>) <= most_shared_bytes,
-                  "LCSF: the tiles do not fit into shared memory: fewer stages, smaller tiles or fewer own_slots");
+    static_assert(sizeof(SharedMemory<sizeof(Memory<Kernel>), most_shared_bytes>) > 0);  // it says itself what is wrong
 };
 
 /// The producer, one thread.
@@ -295,8 +301,10 @@ template <class Kernel>
 void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
     const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
-    if (Kernel::schedule == Schedule::dynamic)
+    if (Kernel::schedule == Schedule::dynamic) {
+        if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
         check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
+    }
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + Kernel::consumers)),
                    .shared_bytes = sizeof(Memory<Kernel>), .stream = stream},

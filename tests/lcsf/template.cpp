@@ -106,6 +106,18 @@ TEST_CASE("template: a consumer without work loses no tile, though nothing keeps
     check_outputs(c, in, out);
 }
 
+TEST_CASE("template: the dynamic schedule says what it needs") {
+    if (!has_sm90a()) return;
+    Random random(test_seed());
+    std::string told;
+    try {
+        run_without_taken(draw_inputs(random, 1, 1, 1));
+    } catch (const CudaError& error) {
+        told = error.what();
+    }
+    CHECK_MESSAGE(told.starts_with("LCSF: the dynamic schedule needs `taken`, a word of device memory"), told);
+}
+
 #ifndef FLASHLADDER_GPU
 TEST_CASE("template: no races, by any of several seeds") {
     const FewMultiprocessors few(2);

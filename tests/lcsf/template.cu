@@ -135,7 +135,7 @@ tile::TensorMap<Tile> map_of(const DeviceArray<std::uint16_t>& tensor, std::size
                                        int(elements / tile_columns));
 }
 
-template <class Kernel>
+template <class Kernel, bool gives_taken = true>
 TemplateOutputs run(const TemplateInputs& in) {
     std::vector<int> steps, idle, begin;
     int all = 0;
@@ -156,7 +156,7 @@ TemplateOutputs run(const TemplateInputs& in) {
          map_of<typename Kernel::OwnTile>(own, in.own.size()),
          map_of<typename Kernel::OutputTile>(output, in.own.size()), int(n), steps_device.data(), idle_device.data(),
          begin_device.data(), stores.data(), turns.data(), tasks_of.data(), blocks.data()},
-        Kernel::schedule == lcsf::Schedule::dynamic ? taken.data() : nullptr, nullptr);
+        gives_taken && Kernel::schedule == lcsf::Schedule::dynamic ? taken.data() : nullptr, nullptr);
     check_cuda(cudaDeviceSynchronize(), "running a kernel of the template");
     return {output.download(), stores.download(), turns.download(), tasks_of.download(), blocks.download()[0]};
 }
@@ -180,6 +180,9 @@ std::vector<TemplateCase> template_cases() {
             template_case<3, 4, 2, true, false, one_each>(),    template_case<3, 4, 1, true, true, fixed, true>(),
             template_case<4, 1, 2, false, true, fixed>(),       template_case<4, 2, 1, true, false, dynamic>(),
             template_case<4, 4, 2, true, true, dynamic, true>()};
+}
+TemplateOutputs run_without_taken(const TemplateInputs& in) {
+    return run<Mix<1, 2, 2, true, false, lcsf::Schedule::dynamic>, false>(in);
 }
 TemplateCase fastest_ring() { return template_case<2, 1, 1, false, false, lcsf::Schedule::one_each>(); }
 

@@ -50,6 +50,8 @@ struct TemplateCase {
 std::vector<TemplateCase> template_cases();
 /// Two consumers, one slot, no turns: what finds lanes that miss a tile.
 TemplateCase fastest_ring();
+/// One consumer by the dynamic schedule, which is not given its word of device memory.
+TemplateOutputs run_without_taken(const TemplateInputs& inputs);
 bool has_sm90a();
 
 }  // namespace flashladder
