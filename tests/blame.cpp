@@ -118,6 +118,17 @@ TEST_CASE("of a compiler's words the first error, behind the learner's line wher
     CHECK(first_error(by_clang, file) ==
           file + ":12:5: note: in instantiation of\ncommon/launch.h:80:3: error: no match\n   80 | f();\n");
     CHECK(first_error("ninja: build stopped\n", file).empty());
+    const std::string numbers = "common/a.h:3:5: error: static assertion failed\n    3 | static_assert(x <= y);\n"
+                                "common/a.h:3:5: note: the comparison reduces to '(3 <= 2)'\n";
+    CHECK(first_error(numbers + file + ":20:1: error: another\n", file) == numbers);
+}
+
+TEST_CASE("of what a build said, the compiler's words without the command line") {
+    const std::string said = "/home/a/common/a.h: In instantiation of 'struct A<3, 2>':\n/home/a/common/a.h:3:5: error: "
+                             "static assertion failed\n    3 | static_assert(x <= y);\n/home/a/common/a.h:3:5: note: the "
+                             "comparison reduces to '(3 <= 2)'\n";
+    CHECK(without_noise("[1/2] Building\nFAILED: a.o\n/usr/bin/c++ -Werror -c a.cu\n" + said +
+                        "ninja: build stopped\n") == said);
 }
 
 }  // namespace

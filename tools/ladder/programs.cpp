@@ -49,18 +49,21 @@ bool try_to_build(const std::string& target) {
 
 bool build_target(const std::string& target, const std::string& file) {
     if (try_to_build(target)) return true;
-    fmt::print("{} does not compile:\n\n", file);
-    const std::string text = read_file(build_log(target));
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string line = text.substr(begin, end - begin);
-        begin = end + 1;
-        // ninja's own lines and the command line that failed say nothing to a learner
-        const bool noise = line.starts_with("[") || line.starts_with("FAILED:") || line.starts_with("ninja:") ||
-                           line.starts_with("/") || line.starts_with("cc1plus:");
-        if (!noise || line.find("error") != std::string::npos) fmt::print("{}\n", line);
-    }
+    fmt::print("{} does not compile:\n\n{}", file, without_noise(read_file(build_log(target))));
     return false;
+}
+
+std::string without_noise(const std::string& log) {
+    std::istringstream text(log);
+    std::string result;
+    for (std::string line; std::getline(text, line);) {
+        const std::string first_word = line.substr(0, line.find(' '));
+        const bool command = line.starts_with("/") && !first_word.ends_with(":");  // else a file, of which something is said
+        const bool noise = line.starts_with("[") || line.starts_with("FAILED:") || line.starts_with("ninja:") ||
+                           line.starts_with("cc1plus:") || command;
+        if (!noise || line.find("error: ") != std::string::npos) result += line + "\n";
+    }
+    return result;
 }
 
 std::string first_error(const std::string& words, const std::string& file) {
@@ -76,12 +79,17 @@ std::string first_error(const std::string& words, const std::string& file) {
     if (error == lines.end()) return "";
     std::string result = *error + "\n";
     for (auto line = error + 1; line != lines.end() && line->starts_with(" "); ++line) result += *line + "\n";
+    // What a static_assert has compared: g++, clang.
+    for (const char* numbers : {"note: the comparison reduces to", "note: expression evaluates to"})
+        for (auto line = error + 1; line != lines.end() && !is_error(*line); ++line)
+            if (line->find(numbers) != std::string::npos) result += *line + "\n";
     if (error->starts_with(file + ":")) return result;
     // g++ says before it from where in the file a template was used, and clang behind it.
     const auto of_file = [&](const std::string& line) { return line.find(file + ":") != std::string::npos; };
     const auto before = std::find_if(std::reverse_iterator(error), lines.rend(), of_file);
-    const auto behind = std::find_if(error, std::find_if(error + 1, lines.end(), is_error), of_file);
-    const std::string from = before != lines.rend() ? *before : behind != lines.end() ? *behind : "";
+    const auto next = std::find_if(error + 1, lines.end(), is_error);
+    const auto behind = std::find_if(error, next, of_file);
+    const std::string from = before != lines.rend() ? *before : behind != next ? *behind : "";
     return from.empty() ? result : from.substr(from.find(file)) + "\n" + result;
 }
 

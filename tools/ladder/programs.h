@@ -28,6 +28,9 @@ bool build_target(const std::string& target, const std::string& file);
 /// The same, but printed is the first error alone, with the line of `file` that it comes from.
 bool build_or_first_error(const std::string& target, const std::string& file);
 
+/// Of what a build said, the compiler's words: not ninja's own lines, nor the command that failed.
+std::string without_noise(const std::string& log);
+
 /// Of what a compiler said, its first error, and the lines that show it; first the line of `file`, a path from the
 /// project's folder, if the error is in a header that it uses. "" if there is none.
 std::string first_error(const std::string& words, const std::string& file);
