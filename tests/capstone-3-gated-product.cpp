@@ -67,7 +67,7 @@ std::string fault(const Shape& s) {
         return fmt::format(
             "C is NaN in every place, as nobody has written it: launch() is yours to write, and the kernel that it "
             "starts; chapters/{}/README.md says what they must do ({})",
-            stage_under_test().folder(), to_string(s));
+            stage_under_test().folder(), to_string(problem_of(s)));
     const Judgement j = operation().reference(in, 1, std::size_t(1) << 20)(out);
     if (j.passed) return "";
     const auto looks_like = [&](const Way& way) {  // by some elements of all of C
@@ -150,7 +150,7 @@ TEST_CASE("nothing behind the end of C is written") {
     for (std::size_t x = static_cast<std::size_t>(s.M * s.N); x < all.size(); ++x) {
         CHECK_MESSAGE(std::isnan(all[x]),
                       fmt::format("element {} behind the end of C is {}: nobody may write there ({})",
-                                  x - static_cast<std::size_t>(s.M * s.N), all[x], to_string(s)));
+                                  x - static_cast<std::size_t>(s.M * s.N), all[x], to_string(problem_of(s))));
         if (!std::isnan(all[x])) break;
     }
 }
@@ -213,8 +213,8 @@ TEST_CASE("the reference, by hand and with NaN") {
 using emulator::Access;
 
 void check_at_most(const std::string& what, double found, double most, const Shape& where) {
-    CHECK_MESSAGE((found <= most),
-                  fmt::format("{}: found {}, expected at most {} ({})", what, found, most, to_string(where)));
+    CHECK_MESSAGE((found <= most), fmt::format("{}: found {}, expected at most {} ({})", what, found, most,
+                                               to_string(problem_of(where))));
 }
 
 StageCounts counts_of(const Shape& s) {
@@ -265,7 +265,7 @@ TEST_CASE(
         const emulator::Work work = counts.work.total();
         CHECK_MESSAGE((double(work.matrix_flops) == s.flops()),
                       fmt::format("FLOP by tensor cores: found {}, expected {} ({})", work.matrix_flops, s.flops(),
-                                  to_string(s)));
+                                  to_string(problem_of(s))));
         check_at_most("exponentials, one for each element of C", double(work.exponentials), double(s.M) * s.N, s);
         check_at_most("divisions, one for each element of C", double(work.divisions), double(s.M) * s.N, s);
         check_at_most("bank conflicts", double(work.all_shared().conflicts), 0, s);
@@ -273,7 +273,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("counted: as many blocks as run at once, and loads under products") {
+TEST_CASE("counted: as many blocks as run at once, and a ring that is full of bytes on their way") {
     const FewMultiprocessors few(2);
     const Shape s{512, 384, 640};
     const Late late;
@@ -287,7 +287,7 @@ TEST_CASE("counted: as many blocks as run at once, and loads under products") {
         fmt::format(
             "bytes on their way to a block at a time: found {}, expected at least 131072: a ring of so few slots runs "
             "dry ({})",
-            launch.most_bytes_in_flight, to_string(s)));
+            launch.most_bytes_in_flight, to_string(problem_of(s))));
 }
 
 TEST_CASE("has no races") {
