@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "emulator/device_array.h"
+#include "harness/dtype.h"
 #include "harness/run.h"
 #include "operations/gemm/operation.h"
 #include "operations/gemm/stage.h"
@@ -155,12 +156,13 @@ TEST_CASE("gemm: harness and tools see the same, and a number that is not right"
     CHECK_MESSAGE(right.passed, right.description);
     CHECK(right.error > 0);
     std::vector<float>& C = outputs.tensors.at("C");
-    for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), C[7 * 264 + 5] + 1}) {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const float wrong : {nan, -nan, C[7 * 264 + 5] + 1}) {
         Data other = outputs;
         other.tensors.at("C")[7 * 264 + 5] = wrong;
         const Judgement j = reference(other);
         CHECK(!j.passed);
-        CHECK_MESSAGE(j.description.find("C[7][5] is ") != std::string::npos, j.description);
+        CHECK_MESSAGE(j.description.find("C[7][5] is " + found_text(wrong)) != std::string::npos, j.description);
     }
 }
 

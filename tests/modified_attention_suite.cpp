@@ -207,7 +207,7 @@ Wrong wrong_of_row(const Inputs& in, const Shape& s, std::size_t r, const std::v
         const double is = found_of(key), wanted = of_key(expected, key);
         sum += is;
         if (agree(is, wanted, s.dtype)) continue;
-        if (std::isnan(is)) return {fmt::format("O of {} is {}", who, attention::found_text(is)), where, true};
+        if (std::isnan(is)) return {fmt::format("O of {} is {}", who, found_text(is)), where, true};
         if (!seen(key))
             return {fmt::format("{} sees key {}, which is {}: weight {:.4g}", who, key,
                                 key > seen.last ? "behind its own" : "before its window", is),

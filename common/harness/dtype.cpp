@@ -1,7 +1,10 @@
 #include "harness/dtype.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
 
@@ -74,6 +77,13 @@ double allowed_error(DType dtype) {
         case DType::f16: return 1e-3;
     }
     return 0;
+}
+
+std::string found_text(double found) {
+    if (!std::isnan(found)) return fmt::format("{:.6g}", found);
+    constexpr std::uint32_t fill = 0xFFFF0000;  // what is left of it in a float, whatever the dtype
+    const bool filled = (std::bit_cast<std::uint32_t>(static_cast<float>(found)) & fill) == fill;
+    return filled ? "nan (as what nobody has written)" : "nan (which was computed)";
 }
 
 }  // namespace flashladder

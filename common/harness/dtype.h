@@ -25,4 +25,8 @@ double epsilon(DType dtype);
 /// The relative error, in the Frobenius norm, that a result of sums in float may have which is stored in the dtype.
 double allowed_error(DType dtype);
 
+/// What was found, as a message says it. A NaN has no sign there, and a remark: outputs are filled with NaN before a
+/// launch, of bits that are all set, in whatever dtype; a NaN that was computed has others, here and on a GPU.
+std::string found_text(double found);
+
 }  // namespace flashladder

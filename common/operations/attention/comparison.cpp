@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 
-#include "harness/dtype.h"
 
 namespace flashladder::attention {
 namespace {
@@ -82,13 +79,6 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
                     result.worst_row <= result.allowed_worst_row && result.lse_error <= result.allowed_lse_error &&
                     result.written_gap_bytes == 0;
     return result;
-}
-
-std::string found_text(double found) {
-    if (!std::isnan(found)) return fmt::format("{:.6g}", found);
-    constexpr std::uint32_t fill = 0xFFFF0000;  // what is left of it in a float, whatever the dtype
-    const bool filled = (std::bit_cast<std::uint32_t>(static_cast<float>(found)) & fill) == fill;
-    return filled ? "nan (as what nobody has written)" : "nan (which was computed)";
 }
 
 std::string Comparison::describe(const AttentionShape& shape) const { return describe(shape, to_string(shape)); }

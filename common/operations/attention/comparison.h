@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/dtype.h"
 #include "operations/attention/reference.h"
 
 namespace flashladder::attention {
@@ -41,10 +42,6 @@ struct Comparison {
     /// The same of a problem that somebody else calls `title`.
     std::string describe(const AttentionShape& shape, const std::string& title) const;
 };
-
-/// What was found, as a message says it. A NaN has no sign there, and a remark: outputs are filled with NaN before a
-/// launch, of bits that are all set, in whatever dtype; a NaN that was computed has others, here and on a GPU.
-std::string found_text(double found);
 
 enum class Judge {
     both_rules,

@@ -134,7 +134,7 @@ std::string Comparison::describe(const AttentionShape& shape) const {
         if (!c.passed)
             text += fmt::format("{}[batch {} head {} {} {}][{}] is {}, expected {:.6g}; ", name,
                                 head / static_cast<std::size_t>(heads), head % static_cast<std::size_t>(heads), row_name,
-                                row % static_cast<std::size_t>(rows), c.furthest.index, attention::found_text(c.furthest.found),
+                                row % static_cast<std::size_t>(rows), c.furthest.index, found_text(c.furthest.found),
                                 c.furthest.expected);
         text += fmt::format("{}'s relative error is {:.2e} (allowed {:.2g}), its worst row's {:.2e} (allowed {:.2e})", name, c.error,
                             c.allowed_error, c.worst_row, c.allowed_worst_row);

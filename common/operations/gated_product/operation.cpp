@@ -61,7 +61,7 @@ double one_rounding(DType dtype, double size) {
 /// An element that is off, and the limit that it breaks: those of all of C may be kept.
 std::string element_text(DType dtype, std::size_t row, std::size_t column, double found, double wanted, double off,
                          double allowed) {
-    std::string text = fmt::format("; C[{}][{}] is {:.6g}, expected {:.6g}", row, column, found, wanted);
+    std::string text = fmt::format("; C[{}][{}] is {}, expected {:.6g}", row, column, found_text(found), wanted);
     if (!std::isfinite(off)) return text;
     text += fmt::format(": off by {:.2e}, where one rounding to {} allows {:.2e}", off, flashladder::to_string(dtype),
                         allowed);

@@ -93,7 +93,7 @@ public:
                     const double allowed =
                         std::fabs(wanted) * epsilon(dtype) + expected->size[r * N + j] * of_float;
                     if (where.empty() && !(std::fabs(off) <= allowed))
-                        where = fmt::format("; C[{}][{}] is {:.6g}, expected {:.6g}", expected->rows[r], j, found, wanted);
+                        where = fmt::format("; C[{}][{}] is {}, expected {:.6g}", expected->rows[r], j, found_text(found), wanted);
                 }
                 difference += row_difference, norm += row_norm;
                 worst = std::max(worst, std::sqrt(row_difference / std::max(row_norm, std::numeric_limits<double>::min())));
