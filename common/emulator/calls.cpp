@@ -32,9 +32,8 @@ std::uint32_t number_of(const void* const* pcs, std::size_t n) {
     return known.number;
 }
 
-}  // namespace
-
-std::uint32_t keep_calls() {
+/// Of a thread's stack, from the frame of a function that it is in.
+std::uint32_t calls_from(const void* innermost, const Thread& thread) {
     struct Frame {
         const Frame* caller;
         const void* pc;  // where the caller goes on
@@ -42,10 +41,10 @@ std::uint32_t keep_calls() {
     std::array<const void*, 64> pcs;
     std::size_t n = 0;
     const auto address = [](const Frame* frame) { return reinterpret_cast<std::uintptr_t>(frame); };
-    const auto* frame = static_cast<const Frame*>(__builtin_frame_address(0));
+    const auto* frame = static_cast<const Frame*>(innermost);
     // What is not compiled with frame pointers leads anywhere; a caller's frame lies above.
-    for (std::uintptr_t above = current->stack_begin;
-         n < pcs.size() && address(frame) > above && address(frame) < current->first_frame &&
+    for (std::uintptr_t above = thread.stack_begin;
+         n < pcs.size() && address(frame) > above && address(frame) < thread.first_frame &&
          address(frame) % alignof(Frame) == 0;
          frame = frame->caller) {
         pcs[n++] = frame->pc;
@@ -53,6 +52,11 @@ std::uint32_t keep_calls() {
     }
     return number_of(pcs.data(), n);
 }
+
+}  // namespace
+
+std::uint32_t keep_calls() { return calls_from(__builtin_frame_address(0), *current); }
+std::uint32_t keep_calls_of(const Thread& waiting) { return calls_from(waiting.frame_of_wait, waiting); }
 
 std::uint32_t keep_calls(const std::vector<const void*>& pcs) { return number_of(pcs.data(), pcs.size()); }
 

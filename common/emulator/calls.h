@@ -10,12 +10,16 @@
 
 namespace emulator {
 
+struct Thread;
+
 /// Keeps the calls that the current thread is in, under a number; 0 for none. The same calls have the same number, and
 /// to keep them again costs no more than to follow the frame pointers. So whatever is between here and the kernel must
 /// be compiled with them.
 std::uint32_t keep_calls();
 /// The same of return addresses, innermost first.
 std::uint32_t keep_calls(const std::vector<const void*>& pcs);
+/// The same of a thread that is in wait(): its stack is still there.
+std::uint32_t keep_calls_of(const Thread& waiting);
 /// Their return addresses, innermost first.
 const std::vector<const void*>& kept_calls(std::uint32_t number);
 

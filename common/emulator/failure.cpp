@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,23 +41,33 @@ std::vector<UnwrittenRead> unwritten_reads;
 std::string count_threads(std::size_t n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 
 std::string who_waits_in(const Block& block, bool with_details) {
-    std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*>,
+    std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, unsigned, unsigned, const void*, std::string>,
              std::vector<const Thread*>>
         groups;
+    std::map<std::pair<std::string, std::uint32_t>, std::string> known;  // a place and its calls
+    const auto calls_of = [&](const Thread& t) -> std::string {
+        if (!t.waits_for.what || !t.frame_of_wait) return "";
+        Place where = t.where;
+        if (!where.calls) where.calls = keep_calls_of(t);
+        const auto [text, is_new] = known.try_emplace({to_string(where), where.calls});
+        if (is_new) text->second = called_at(calls_known_of(where, running->kernel->entry), "    ");
+        return text->second;
+    };
     for (const Thread& t : block.threads) {
         if (t.exited) continue;
         const Waiting& waits = t.waits_for;
         groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(),
-                t.where.pc}]
+                t.where.pc, calls_of(t)}]
             .push_back(&t);
     }
-    const auto is_cause = [&](const auto& group) {
+    constexpr int most = std::numeric_limits<int>::max();
+    const auto doubt = [&](const auto& group) {
         const Thread& first = *group->second.front();
-        return with_details && first.waits_for.is_cause && first.waits_for.is_cause(first);
+        return with_details && first.waits_for.doubt ? first.waits_for.doubt(first) : most;
     };
     std::vector<decltype(groups.cbegin())> order;  // what looks like the cause comes first: a learner reads that line
     for (auto group = groups.cbegin(); group != groups.cend(); ++group) order.push_back(group);
-    std::ranges::stable_partition(order, is_cause);
+    std::ranges::stable_sort(order, {}, doubt);
     std::string text;
     for (const auto& group : order) {
         const std::vector<const Thread*>& threads = group->second;
@@ -67,6 +78,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
         text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
                            : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
         text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);
+        text += std::get<std::string>(group->first);
         if (with_details && waits.what && waits.details) text += "\n    " + waits.details(first);
     }
     const auto exited = std::count_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });

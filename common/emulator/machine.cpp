@@ -202,7 +202,9 @@ std::size_t draw(std::size_t n) { return random_order.below(n); }
 void wait(const Waiting& what, const Place& where) {
     current->waits_for = what;
     current->where = where;
+    current->frame_of_wait = __builtin_frame_address(0);
     current->block->home->suspend();
+    current->frame_of_wait = nullptr;
 }
 
 void happen(const AsyncOperation& operation) {

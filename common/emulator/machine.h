@@ -39,7 +39,7 @@ struct Waiting {
     const char* what = nullptr;                       // null while it can run
     std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
-    bool (*is_cause)(const Thread&) = nullptr;        // whether it looks like something that nobody is going to bring
+    int (*doubt)(const Thread&) = nullptr;            // that nobody is going to bring it: 0 is the least; null the most
 };
 
 /// One CUDA thread.
@@ -53,6 +53,7 @@ struct Thread {
     bool exited = false;
     Waiting waits_for;
     Place where;             // it waits, or where it last let others run
+    const void* frame_of_wait = nullptr;  // on its stack, while it waits: what has called that
     bool in_atomic = false;  // between the read and the write of an atomic function
     ThreadCopies copies;
     CopyGroups bulk_stores;

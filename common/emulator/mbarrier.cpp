@@ -71,13 +71,16 @@ std::string which_one(const Block& block, const std::uint64_t* barrier) {
     return all == 1 ? "made at " + where : fmt::format("number {} of the {} made at {}", number, all, where);
 }
 
-/// All have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for those who
-/// wait here.
-bool is_cause(const Thread& thread) {
+/// 0 where all have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for
+/// those who wait here. 1 where some have arrived, and others forgot, or cannot. Who waits for all may wait for another one.
+int doubt(const Thread& thread) {
     const auto* barrier = reinterpret_cast<const std::uint64_t*>(thread.waits_for.id);
     std::uint64_t word;
     std::memcpy(&word, barrier, word_bytes);
-    return State::is_valid(word) && (State(word).pending == 0 || !thread.block->barriers.at(barrier).arrived_at);
+    if (!State::is_valid(word)) return 2;
+    const State state(word);
+    if (state.pending == 0 || !thread.block->barriers.at(barrier).arrived_at) return 0;
+    return state.pending < state.expected ? 1 : 2;
 }
 
 std::string what_is_missing(const Thread& thread) {
@@ -211,7 +214,7 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
         return is_over();
     }
     current->block->barriers[barrier].waiting.push_back(current);
-    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing, is_cause}, where);
+    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing, doubt}, where);
     return is_over();
 }
 

@@ -206,6 +206,43 @@ TEST_CASE("failure: deadlock at an mbarrier, with what is missing") {
           "1 of 2 arrivals are missing, and 16 bytes more have come than were announced", x.data(), 240u, 0);
 }
 
+__device__ void wait_for(ptx::Barrier& barrier, unsigned parity, int* lines) {
+    lines[1] = __LINE__ + 1;
+    ptx::barrier_wait(barrier, parity);
+}
+
+/// Warp 0 waits for warp 1, which waits for two arrivals of which one has come.
+__global__ void wait_for_who_waits(int* lines) {
+    __shared__ ptx::Barrier barrier[2];
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(barrier[0], 1);
+        ptx::barrier_init(barrier[1], 2);
+        ptx::barrier_arrive(barrier[0]);  // its first phase is over
+        ptx::barrier_arrive(barrier[1]);
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        wait_for(barrier[0], 1, lines);
+    } else {
+        lines[2] = __LINE__ + 1;
+        wait_for(barrier[1], 0, lines);
+        ptx::barrier_arrive(barrier[0]);
+    }
+}
+
+TEST_CASE("failure: deadlock at mbarriers, with the calls that have led there, and first who lacks some arrivals alone") {
+    const Report report = check(wait_for_who_waits, "wait_for_who_waits", 64, cudaErrorLaunchTimeout, "deadlock",
+                                "phase 0 (parity 0): 1 of 2 arrivals and 0 bytes are missing");
+    const std::string place = "tests/ptx/failures.cu:";
+    const std::string first = "32 threads wait for barrier_try_wait at " + place + std::to_string(report.lines[1]) +
+                              ", first (32, 0, 0)\n    called at  " + place + std::to_string(report.lines[2]) +
+                              "\n    the barrier at byte ";
+    const std::size_t at = report.words.find(first);
+    CHECK_MESSAGE(at != std::string::npos, report.words);
+    CHECK(at < report.words.find("first (0, 0, 0)\n    called at  " + place));
+    CHECK(report.words.find("first (0, 0, 0)\n    called at  " + place) != std::string::npos);
+}
+
 /// A wait that is two phases late looks like one that is on time for the phase after: it waits for ever.
 __global__ void wait_too_late(int* lines) {
     __shared__ ptx::Barrier barrier;
