@@ -174,10 +174,10 @@ TEST_CASE("counted: Q, K and V come by cp.async, K and V of the tiles that queri
                       double(work.all_global().requested_bytes) / 32 + 2 * s.n_q, s);
         std::uint64_t under_products = 0;
         for (const auto& launch : counts.work.launches)
-            under_products = std::max(under_products, launch.most_bytes_under_products);
+            under_products = std::max(under_products, launch.most_copies_under_products);
         CHECK_MESSAGE(
             (under_products > 0),
-            fmt::format("bytes that are on their way while a warp multiplies: found 0, expected some: whatever "
+            fmt::format("copies that a warp has on their way while it multiplies: found 0, expected some: whatever "
                         "has been asked for is waited for before the next product ({})",
                         to_string(s)));
     }

@@ -109,7 +109,7 @@ struct LaunchTrace {
     std::unordered_map<const void*, Exponentials> exponentials;
     std::map<std::pair<const char*, unsigned>, Work> lines;  // what whole warps and blocks do, by file and line
     std::map<std::uintptr_t, std::array<GlobalWork, access_kinds>> allocations;  // by their first byte
-    std::uint64_t most_bytes_in_flight = 0, most_bytes_under_products = 0;
+    std::uint64_t most_bytes_in_flight = 0, most_copies_under_products = 0;
     struct Savings {
         std::array<std::int64_t, merged_widths.size()> wavefronts{};  // of each level for itself
         std::size_t levels = 0;
@@ -250,8 +250,10 @@ void trace_departure(Block& block, std::size_t bytes) {
 
 void trace_arrival(Block& block, std::size_t bytes) { block.bytes_in_flight -= bytes; }
 
-void trace_copies_under_product(const Block& block) {
-    trace.most_bytes_under_products = std::max(trace.most_bytes_under_products, block.bytes_in_flight);
+void trace_product_of_warp(const Thread* lanes) {
+    std::uint64_t under_way = 0;
+    for (int lane = 0; lane < warp_size; ++lane) under_way += lanes[lane].copies.under_way;
+    trace.most_copies_under_products = std::max(trace.most_copies_under_products, under_way);
 }
 
 void trace_convergence(Warp& warp, bool orders_memory) {
@@ -264,7 +266,7 @@ void begin_launch_trace() {
     trace.exponentials.clear();
     trace.lines.clear();
     trace.allocations.clear();
-    trace.most_bytes_in_flight = trace.most_bytes_under_products = 0;
+    trace.most_bytes_in_flight = trace.most_copies_under_products = 0;
     trace.savings.clear();
     DeviceMemory::instance().forget_marks();
     for (auto* site = __start_flashladder_divisions; site != __stop_flashladder_divisions; ++site) site->count = 0;
@@ -281,7 +283,7 @@ void end_launch_trace(const Kernel& kernel, dim3 grid, dim3 block, std::size_t d
     launch.distinct_written_bytes = memory.marked_bytes(DeviceMemory::written_mark);
 
     launch.most_bytes_in_flight = trace.most_bytes_in_flight;
-    launch.most_bytes_under_products = trace.most_bytes_under_products;
+    launch.most_copies_under_products = trace.most_copies_under_products;
 
     std::map<std::string, Work> lines;
     for (const auto& [line, work] : trace.lines) lines[to_string(line.first, line.second)] += work;

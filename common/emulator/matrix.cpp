@@ -108,7 +108,7 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
     perform_together("mma_m16n8k16", own, where, [&](const WarpOperands<Fragments>& lanes) {
         if (counting) {
             trace_product(2 * 16 * 8 * 16, where);
-            trace_copies_under_product(*current->block);
+            trace_product_of_warp(current - current->lane());
         }
         if (recording) note_of_lane(0, Doing::product, where);
         float A[16][16], B[16][8];

@@ -119,8 +119,8 @@ void trace_product(std::uint64_t flops, const Place& where);
 /// Bytes that are now on their way to the block's shared memory, or have arrived.
 void trace_departure(Block& block, std::size_t bytes);
 void trace_arrival(Block& block, std::size_t bytes);
-/// While these are on their way, a warp of the block multiplies.
-void trace_copies_under_product(const Block& block);
+/// A warp multiplies, whatever its lanes have asked for.
+void trace_product_of_warp(const Thread* lanes);
 void trace_exponential(const void* pc);
 void trace_barrier(const std::source_location& where);
 void trace_named_barrier(const Place& where);
