@@ -85,6 +85,7 @@ void cp_async_wait(int pending, const Where& where) {
     const NotedWait noted(Doing::wait, where);
     const std::uint64_t batch = current->copies.last_batch(static_cast<std::uint64_t>(pending));
     wait_for_groups(current->copies, static_cast<std::uint64_t>(pending), false, "cp_async_wait", where);
+    current->copies.note_wait(static_cast<std::uint64_t>(pending));
     if (watching) acquire_slot(*current, current->order.copies, batch);
 }
 

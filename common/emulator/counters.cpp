@@ -251,9 +251,10 @@ void trace_departure(Block& block, std::size_t bytes) {
 void trace_arrival(Block& block, std::size_t bytes) { block.bytes_in_flight -= bytes; }
 
 void trace_product_of_warp(const Thread* lanes) {
-    std::uint64_t under_way = 0;
-    for (int lane = 0; lane < warp_size; ++lane) under_way += lanes[lane].copies.under_way;
-    trace.most_copies_under_products = std::max(trace.most_copies_under_products, under_way);
+    std::uint64_t copies = 0;
+    for (int lane = 0; lane < warp_size; ++lane)
+        copies += lanes[lane].copies.asked - lanes[lane].copies.waited_for_copies;
+    trace.most_copies_under_products = std::max(trace.most_copies_under_products, copies);
 }
 
 void trace_convergence(Warp& warp, bool orders_memory) {

@@ -90,10 +90,11 @@ struct LaunchWork {
     std::uint64_t distinct_read_bytes = 0, distinct_written_bytes = 0;
     std::uint64_t most_bytes_in_flight =
         0;  // to a block's shared memory at a time, by copies that threads do not wait for
-    std::uint64_t most_copies_under_products = 0;  // by cp.async, of a warp while it multiplies by mma.sync
-    std::vector<LineWork> lines;                   // by their name
-    std::vector<AllocationWork> allocations;       // by address
-    std::vector<MergeableWork> mergeable;          // by their lines
+    std::uint64_t most_copies_under_products =
+        0;  // by cp.async, that a warp has asked for and not waited for while it multiplies by mma.sync
+    std::vector<LineWork> lines;              // by their name
+    std::vector<AllocationWork> allocations;  // by address
+    std::vector<MergeableWork> mergeable;     // by their lines
 };
 
 struct CountedWork {
