@@ -17,10 +17,10 @@
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
-#include "emulator/activity.h"
 #include "emulator/emulator.h"
 #include "harness/counts.h"
 #include "lcsf/few_multiprocessors.h"
+#include "warp_activity.h"
 #endif
 
 namespace flashladder::gated_product {
@@ -227,12 +227,6 @@ StageCounts counts_of(const Shape& s) {
         return {};
     }
 }
-
-/// While it lives, copies arrive as late as the kernel's waits allow.
-struct Late {
-    Late() { emulator::all_is_late = true; }
-    ~Late() { emulator::all_is_late = false; }
-};
 
 constexpr int tile = 128;  // rows and columns of C, in which targets are counted
 const Shape counted_shapes[] = {{256, 512, 192}, {512, 128, 320}};

@@ -16,8 +16,8 @@ struct Thread;
 
 /// Copies that one commit has put together.
 struct CopyGroup {
-    unsigned unread = 0;      // copies that have not read their source yet
-    unsigned unwritten = 0;   // and those that have not written their destination
+    unsigned unread = 0;     // copies that have not read their source yet
+    unsigned unwritten = 0;  // and those that have not written their destination
     std::uint64_t batch = 0;  // the last one of its cp.asyncs, once it is committed
 };
 
@@ -63,8 +63,7 @@ struct ThreadCopies : CopyGroups {
     std::uint64_t asked = 0;
     unsigned under_way = 0;
     std::uint64_t arriving = 0;  // the group of the one that is made now
-    /// Of what is asked for now. Each commit and each arrival ends one, so that who waits for it knows of no later
-    /// copy.
+    /// Of what is asked for now. Each commit and each arrival ends one, so that who waits for it knows of no later copy.
     std::uint64_t batch = 1;
     std::vector<CopyArrival> arrivals;
     std::vector<std::uint64_t> asked_by_commit;  // how many copies each group, and those before it, have

@@ -392,7 +392,8 @@ nlohmann::json to_json(const Work& work) {
                                                  "tma_load", "tma_store", "tma_reduce", "wgmma_operand"};
     for (std::size_t i = 0; i < work.global.size(); ++i) {
         const GlobalWork& g = work.global[i];
-        if (g.accesses > 0) json["global"][names[i]] = to_json(g);
+        if (g.accesses > 0)
+            json["global"][names[i]] = to_json(g);
         const SharedWork& s = work.shared[i];
         if (s.accesses > 0)
             json["shared"][names[i]] = {{"accesses", s.accesses},

@@ -126,7 +126,8 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool
             for (int k = 0; k < 16; ++k)
                 for (int column = 0; column < 8; ++column) products[row][column] += A[row][k] * B[k][column];
         for (int lane = 0; lane < warp_size; ++lane)
-            for (int i = 0; i < 4; ++i) lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+            for (int i = 0; i < 4; ++i)
+                lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     });
 }
 
