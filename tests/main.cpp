@@ -19,6 +19,9 @@
 #include <string>
 #include <vector>
 
+#ifndef FLASHLADDER_GPU
+#include "emulator/emulator.h"
+#endif
 #include "environment.h"
 #include "harness/stage.h"
 #include "harness/whole_number.h"
@@ -30,6 +33,7 @@ namespace {
 
 constexpr int skipped = 77;  // for ctest and `ladder test`
 constexpr int most_seeds_until_red = 10;
+[[maybe_unused]] constexpr int longest_launch = 60;  // seconds of the processor: the longest of any test takes some
 
 std::uint64_t current_seed = 1;
 bool somebody_waits = false;
@@ -93,6 +97,9 @@ int test_main(std::vector<char*> arguments) {
         return skipped;
     }
 
+#ifndef FLASHLADDER_GPU
+    emulator::settings().longest_launch = longest_launch;
+#endif
     look_for_causes(!report.empty());
     somebody_waits = !report.empty();
     if (!red.empty()) seeds = most_seeds_until_red;

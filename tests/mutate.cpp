@@ -165,9 +165,9 @@ Fate fate_of(const Rung& rung, const std::string& name, const std::string& text)
     const auto remove_files = [&] {
         for (const char* file : {"", ".o", ".o.d"}) fs::remove(fmt::format("{}/mutations/{}{}", BUILD, name, file));
     };
-    const auto red_by = [&](int seeds, const std::string& filter, int limit = 300) -> std::optional<Fate> {
-        const Done run = shell(fmt::format("timeout {} mutations/{} --abort-after=1 --seed={} --seeds={} {}", limit, name,
-                                           seed, seeds, filter));
+    const auto red_by = [&](int seeds, const std::string& filter) -> std::optional<Fate> {
+        const Done run = shell(fmt::format("timeout 300 mutations/{} --abort-after=1 --seed={} --seeds={} {}", name, seed,
+                                           seeds, filter));
         if (run.status == 0) return {};
         const auto [by, message] = first_failure(run.output);
         if (run.status == 124) return Fate{"endless", by, ""};
@@ -178,7 +178,7 @@ Fate fate_of(const Rung& rung, const std::string& name, const std::string& text)
         const Done built = shell(commands_for(quick ? rung.quick : rung.whole, name));
         if (built.status != 0) return {"does not compile", "", built.output.substr(0, 300)};
         std::optional<Fate> fate;
-        if (quick && !rung.soon_done.empty()) fate = red_by(1, fmt::format("'--test-case={}'", rung.soon_done), 60);
+        if (quick && !rung.soon_done.empty()) fate = red_by(1, fmt::format("'--test-case={}'", rung.soon_done));
         if (quick && !fate)
             fate = red_by(1, fmt::format("'--test-case-exclude={},{}'", rung.soon_done, rung.need_variants));
         if (!quick) fate = red_by(2, "");

@@ -32,14 +32,15 @@ std::uint32_t number_of(const void* const* pcs, std::size_t n) {
     return known.number;
 }
 
-/// Of a thread's stack, from the frame of a function that it is in.
-std::uint32_t calls_from(const void* innermost, const Thread& thread) {
+/// Of a thread's stack, from the frame of a function that it is in; `pc` comes before them, if it is one.
+std::uint32_t calls_from(const void* innermost, const Thread& thread, const void* pc = nullptr) {
     struct Frame {
         const Frame* caller;
         const void* pc;  // where the caller goes on
     };
     std::array<const void*, 64> pcs;
     std::size_t n = 0;
+    if (pc) pcs[n++] = pc;
     const auto address = [](const Frame* frame) { return reinterpret_cast<std::uintptr_t>(frame); };
     const auto* frame = static_cast<const Frame*>(innermost);
     // What is not compiled with frame pointers leads anywhere; a caller's frame lies above.
@@ -57,6 +58,7 @@ std::uint32_t calls_from(const void* innermost, const Thread& thread) {
 
 std::uint32_t keep_calls() { return calls_from(__builtin_frame_address(0), *current); }
 std::uint32_t keep_calls_of(const Thread& waiting) { return calls_from(waiting.frame_of_wait, waiting); }
+std::uint32_t keep_calls_of_stopped(const void* pc, const void* frame) { return calls_from(frame, *current, pc); }
 
 std::uint32_t keep_calls(const std::vector<const void*>& pcs) { return number_of(pcs.data(), pcs.size()); }
 

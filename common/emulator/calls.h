@@ -20,6 +20,8 @@ std::uint32_t keep_calls();
 std::uint32_t keep_calls(const std::vector<const void*>& pcs);
 /// The same of a thread that is in wait(): its stack is still there.
 std::uint32_t keep_calls_of(const Thread& waiting);
+/// The same of the current thread where it was stopped, at `pc` in the function of this frame; `pc` is the innermost.
+std::uint32_t keep_calls_of_stopped(const void* pc, const void* frame);
 /// Their return addresses, innermost first.
 const std::vector<const void*>& kept_calls(std::uint32_t number);
 

@@ -2,19 +2,23 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "calls.h"
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "symbols.h"
 
 namespace emulator {
 namespace {
 
-constexpr std::array signals{SIGFPE, SIGSEGV, SIGBUS};
+constexpr std::array signals{SIGFPE, SIGSEGV, SIGBUS, SIGVTALRM};
 
 /// Those of the signal handler, and of what puts a crash into words: a kernel's own may have overflowed.
 alignas(64) std::array<char, 64 * 1024> handler_stack;
@@ -22,12 +26,19 @@ alignas(64) std::array<char, 256 * 1024> report_stack;
 
 struct Crash {
     int signal = 0;
-    std::uintptr_t address = 0, pc = 0;
+    std::uintptr_t address = 0, pc = 0, frame = 0;
 } crash;
 std::vector<const void*> thrown_from;
 
 [[noreturn]] void report_crash() {
-    const Place where(reinterpret_cast<const void*>(crash.pc + 1));  // as if it were a return address
+    Place where(reinterpret_cast<const void*>(crash.pc + 1));  // as if it were a return address
+    where.calls = keep_calls_of_stopped(where.pc, reinterpret_cast<const void*>(crash.frame));
+    if (crash.signal == SIGVTALRM)
+        fail(cudaErrorLaunchTimeout, where, [] {
+            return fmt::format("endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this is "
+                               "called",
+                               settings().longest_launch);
+        });
     if (crash.signal == SIGFPE)
         fail(cudaErrorLaunchFailure, where, [] {
             return "division by zero: of whole numbers, or the smallest int by -1; what a GPU gives is undefined";
@@ -44,23 +55,45 @@ std::vector<const void*> thrown_from;
     });
 }
 
+/// What has happened where.
+Crash crash_of(int signal, const siginfo_t& info, const mcontext_t& machine) {
+    Crash crash{signal, reinterpret_cast<std::uintptr_t>(info.si_addr)};
+#if defined(__x86_64__)
+    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+    crash.frame = static_cast<std::uintptr_t>(machine.gregs[REG_RBP]);
+#elif defined(__aarch64__)
+    crash.pc = machine.pc;
+    crash.frame = machine.regs[29];
+#endif
+    return crash;
+}
+
+/// Whether what runs is a kernel's own line: it can be left where it is. The emulator, which a kernel calls at every
+/// access, might be half way through something.
+bool is_in_kernel(std::uintptr_t pc) {
+    const Symbol* function = find_symbol(Symbols::instance().functions, pc);
+    if (!function) return false;
+    const std::string_view name = function->name;
+    return name.starts_with("_Z") && !is_library_function(name) && name.find("8emulator") == name.npos &&
+           name.find("3fmt") == name.npos;
+}
+
 /// Lets report_crash() run instead of what has crashed, once the handler has returned.
 void handle(int signal, siginfo_t* info, void* data) {
+    mcontext_t& machine = static_cast<ucontext_t*>(data)->uc_mcontext;
+    const Crash now = crash_of(signal, *info, machine);
+    if (signal == SIGVTALRM && (!current || reporting || !is_in_kernel(now.pc))) return;  // it comes again soon
     if (!current || reporting) {  // not a kernel's doing: it happens again, and ends the program
         ::signal(signal, SIG_DFL);
         return;
     }
-    crash.signal = signal;
-    crash.address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-    mcontext_t& machine = static_cast<ucontext_t*>(data)->uc_mcontext;
+    crash = now;
     const auto top = reinterpret_cast<std::uintptr_t>(report_stack.data() + report_stack.size());
     const auto entry = reinterpret_cast<std::uintptr_t>(&report_crash);
 #if defined(__x86_64__)
-    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
     machine.gregs[REG_RIP] = static_cast<greg_t>(entry);
     machine.gregs[REG_RSP] = static_cast<greg_t>(top - sizeof(void*));  // as behind a call; the return address is 0
 #elif defined(__aarch64__)
-    crash.pc = machine.pc;
     machine.pc = entry;
     machine.sp = top;
     machine.regs[30] = 0;
@@ -69,18 +102,23 @@ void handle(int signal, siginfo_t* info, void* data) {
 
 }  // namespace
 
-CrashGuard::CrashGuard() {
+CrashGuard::CrashGuard(int seconds) : is_limited_(seconds > 0) {
     stack_t stack{};
     stack.ss_sp = handler_stack.data();
     stack.ss_size = handler_stack.size();
     sigaltstack(&stack, &stack_before_);
     struct sigaction action {};
     action.sa_sigaction = handle;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &before_[i]);
+    constexpr int soon = 3000;  // microseconds: no multiple of what a loop may take
+    const itimerval limit{{0, soon}, {seconds, 0}};
+    if (is_limited_) setitimer(ITIMER_VIRTUAL, &limit, nullptr);
 }
 
 CrashGuard::~CrashGuard() {
+    const itimerval none{};
+    if (is_limited_) setitimer(ITIMER_VIRTUAL, &none, nullptr);
     for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
     sigaltstack(&stack_before_, nullptr);
 }

@@ -25,6 +25,7 @@ struct Settings {
     bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error
     void (*failed)(const std::string& report) = nullptr;  // told of every launch that fails or is refused
     std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done
+    int longest_launch = 0;  // seconds of the processor; what takes longer never ends, and fails. 0: there is no limit
 };
 Settings& settings();
 

@@ -198,7 +198,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
             std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
         active.back()->begin(launch.next_cluster++);
     }
-    std::optional<CrashGuard> guard(std::in_place);
+    std::optional<CrashGuard> guard(std::in_place, settings().longest_launch);
     while (!active.empty() && !launch.code) {
         const auto turn = active.begin() + static_cast<std::ptrdiff_t>(random_order.below(active.size()));
         do (*turn)->run_slice();

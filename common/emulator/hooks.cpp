@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,23 +21,7 @@ namespace {
 
 DeviceMemory& device = DeviceMemory::instance();  // here: a variable of a function asks each time whether it is there
 
-/// By its mangled name. No regular expression: a thread's stack is too small for the standard library's.
-bool is_library_function(std::string_view name) {
-    for (const std::string_view begin : {"_ZNSt", "_ZNKSt", "_ZSt", "_ZN8emulator", "__tsan_atomic"})
-        if (name.starts_with(begin)) return true;
-    if (!name.ends_with('_'))
-        return false;  // C1ERKS_ or C2EOS1_, a constructor from the same class; aSERKS0_, operator=
-    name.remove_suffix(1);
-    while (!name.empty() && name.back() != 'S' && (std::isdigit(name.back()) || std::isupper(name.back())))
-        name.remove_suffix(1);
-    for (const std::string_view end : {"C1ERKS", "C2ERKS", "C1EOS", "C2EOS", "aSERKS", "aSEOS"})
-        if (name.ends_with(end)) return true;
-    return false;
-}
-
-/// A return address that was seen lately, and whether its function is one that a report should not name, for a kernel
-/// did not write it: a copy constructor or an assignment, as the compiler makes them, or one of the standard library's
-/// or the emulator's.
+/// A return address that was seen lately, and whether its function is one that a report should not name.
 struct KnownCall {
     const void* pc;
     bool in_library;

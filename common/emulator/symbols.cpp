@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -121,6 +122,20 @@ std::vector<Symbol> thread_locals_of(const void* entry) {
     for (const Symbol& variable : Symbols::instance().thread_locals)
         if (std::strncmp(variable.name, prefix.c_str(), prefix.size()) == 0) result.push_back(variable);
     return result;
+}
+
+// No regular expression: a thread's stack is too small for the standard library's.
+bool is_library_function(std::string_view name) {
+    for (const std::string_view begin : {"_ZNSt", "_ZNKSt", "_ZSt", "_ZN8emulator", "__tsan_atomic"})
+        if (name.starts_with(begin)) return true;
+    if (!name.ends_with('_'))
+        return false;  // C1ERKS_ or C2EOS1_, a constructor from the same class; aSERKS0_, operator=
+    name.remove_suffix(1);
+    while (!name.empty() && name.back() != 'S' && (std::isdigit(name.back()) || std::isupper(name.back())))
+        name.remove_suffix(1);
+    for (const std::string_view end : {"C1ERKS", "C2ERKS", "C1EOS", "C2EOS", "aSERKS", "aSEOS"})
+        if (name.ends_with(end)) return true;
+    return false;
 }
 
 std::string name_of(const Symbol& variable) {

@@ -35,6 +35,10 @@ const Symbol* find_symbol_before(const std::vector<Symbol>& symbols, std::uintpt
 /// The `__shared__` variables that a function declares itself, of which `entry` is the address.
 std::vector<Symbol> thread_locals_of(const void* entry);
 
+/// Whether a function of this mangled name is one that a kernel did not write: a copy constructor or an assignment, as the
+/// compiler makes them, or one of the standard library's or the emulator's.
+bool is_library_function(std::string_view name);
+
 /// A variable's name without namespaces and functions: "tile".
 std::string name_of(const Symbol& variable);
 

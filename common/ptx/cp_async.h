@@ -48,6 +48,7 @@ __device__ __forceinline__ void cp_async_commit(Where where = Where::current()) 
 // Until all of its groups but the last `pending` have arrived. Other threads see the bytes only behind a barrier.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait(Where where = Where::current()) {
+    static_assert(pending >= 0, "cp_async_wait: groups that may pend are counted from 0");
     note(Moment::wait, where);
 #ifdef __CUDACC__
     asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");

@@ -160,6 +160,7 @@ __device__ __forceinline__ void bulk_commit(Where where = Where::current()) {
 // Until all of them but the last `pending` are written, and visible to this thread.
 template <int pending>
 __device__ __forceinline__ void bulk_wait(Where where = Where::current()) {
+    static_assert(pending >= 0, "bulk_wait: groups that may pend are counted from 0");
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("cp.async.bulk.wait_group %0;") : : "n"(pending) : "memory");
 #else
@@ -172,6 +173,7 @@ __device__ __forceinline__ void bulk_wait(Where where = Where::current()) {
 // Until all of them but the last `pending` have read: shared memory may be overwritten, nothing need be written yet.
 template <int pending>
 __device__ __forceinline__ void bulk_wait_read(Where where = Where::current()) {
+    static_assert(pending >= 0, "bulk_wait_read: groups that may pend are counted from 0");
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("cp.async.bulk.wait_group.read %0;") : : "n"(pending) : "memory");
 #else

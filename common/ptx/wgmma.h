@@ -102,7 +102,7 @@ __device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
 // Until all groups but the last `pending` are done: their registers may be used, what they read may be overwritten.
 template <int pending>
 __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
-    static_assert(pending >= 0 && pending <= 7, "at most 7 groups");
+    static_assert(pending >= 0 && pending <= 7, "wgmma_wait: from 0 to 7 groups may pend");
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("wgmma.wait_group.sync.aligned %0;") : : "n"(pending) : "memory");
 #else

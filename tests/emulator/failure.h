@@ -57,6 +57,13 @@ struct WithPatience {
     const std::uint64_t before = emulator::settings().patience;
 };
 
+/// Sets the seconds that a launch may take until the end of the scope.
+struct WithLongestLaunch {
+    explicit WithLongestLaunch(int seconds) { emulator::settings().longest_launch = seconds; }
+    ~WithLongestLaunch() { emulator::settings().longest_launch = before; }
+    const int before = emulator::settings().longest_launch;
+};
+
 /// One line for all at a barrier, and nobody has returned, until the end of the scope.
 struct WithStrictBarriers {
     WithStrictBarriers() { emulator::settings().strict_barriers = true; }

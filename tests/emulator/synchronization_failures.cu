@@ -376,6 +376,37 @@ TEST_CASE("failure: livelock, before others have begun") {
     check_gpu_works();
 }
 
+// ---- loops that never end, though something gets done
+
+/// Thread 5 alone goes on, or all meet at a barrier each time round.
+template <bool with_barrier>
+[[gnu::noinline]] __device__ void turn_for_ever(int* counter) {
+    for (int i = 0; i < 100; i += counter[32]) {  // which is 0, but compilers do not know
+        counter[threadIdx.x] += i;
+        if (with_barrier) __syncthreads();
+    }
+}
+template <bool with_barrier>
+__global__ void never_end(int* counter, int* lines) {
+    if (in_good_block()) return;
+    lines[1] = __LINE__ + 1;
+    if (with_barrier || threadIdx.x == 5) turn_for_ever<with_barrier>(counter);
+    counter[0] = 1;  // or the call would be the end of the kernel
+}
+
+TEST_CASE("failure: endless, by one thread or by all") {
+    const WithLongestLaunch restore(1);
+    const DeviceArray<int> counter(std::vector<int>(33));
+    for (const bool with_barrier : {false, true}) {
+        CAPTURE(with_barrier);
+        const Report report = check(with_barrier ? never_end<true> : never_end<false>, counter.data(), 32,
+                                    cudaErrorLaunchTimeout, "endless", "never_end",
+                                    with_barrier ? "" : "(5, 0, 0) of (32, 1, 1)");
+        CHECK(contains(report.words, "the launch has taken 1 s of the processor and goes on"));
+        CHECK(contains(report.words, "called at  " + place(report.lines[1])));
+    }
+}
+
 constexpr int naps = 100;
 
 /// Sleeps often, but something gets done now and then: each of the four things that count.

@@ -107,19 +107,29 @@ void print_crash(const Outcome& outcome) {
                    read_file(outcome.log.string()));
 }
 
-/// Runs the test cases of a filter, on all cores, and calls visit(outcome) in their order.
+/// Whether a launch has not come to its end.
+bool never_ends(const Case& test) { return test.message.find("endless: ") != std::string::npos; }
+bool never_ends(const Outcome& outcome) {
+    return outcome.status == timed_out || std::ranges::any_of(outcome.cases, [](const Case& c) { return never_ends(c); });
+}
+
+/// Runs the test cases of a filter, on all cores, and calls visit(outcome) in their order. Once one has shown that the
+/// kernel never ends, the others are left out: nobody should wait for each.
 template <class Visit>
 void run_all(const std::string& program, const std::string& filter, const TestOptions& options, Visit visit) {
     const int parts = parts_of(program, filter);
     std::vector<std::promise<Outcome>> outcomes(static_cast<std::size_t>(parts));
     std::atomic<int> next = 0;
+    std::atomic<bool> endless = false;
     std::vector<std::jthread> runners;
     const int most = std::min(parts, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
     for (int i = 0; i < most; ++i)
         runners.emplace_back([&] {
             for (int part; (part = next++) < parts;) {
                 const std::string only = parts == 1 ? "" : fmt::format(" --first={0} --last={0}", part + 1);
-                outcomes[static_cast<std::size_t>(part)].set_value(run_tests(program, filter + only, options, part));
+                Outcome outcome = endless ? Outcome{} : run_tests(program, filter + only, options, part);
+                if (never_ends(outcome)) endless = true;
+                outcomes[static_cast<std::size_t>(part)].set_value(std::move(outcome));
             }
         });
     for (auto& promise : outcomes) visit(promise.get_future().get());
@@ -206,6 +216,10 @@ public:
 
         const Case& lowest = failed.front();
         const std::string exercise = exercise_of(lowest.name);
+        // To try each answer alone would take as long again.
+        if (never_ends(lowest))
+            if (const auto named = named_in(lowest.message, chapter_.file(), answers_); !named.empty())
+                return {named.front(), lowest};
         // Nobody else can be guilty; or all that comes before is right as far as its own tests say.
         const bool last_begun = !suspects.empty() && exercise == std::ranges::max(suspects);
         if (!edited_outside_ && (suspects.empty() || (last_begun && suspects.front() == exercise)))
@@ -370,6 +384,7 @@ Result run_and_print(const std::string& program, const std::string& filter, cons
         print_crash(*first);
     else
         words = tell(chapter, failed, filter == exercises_alone ? filter : filter_of(failed), options);
+    if (never_ends(*first)) fmt::print("\n  test cases that had not begun by then were not run\n");
     if (options.watched)
         fmt::print("\nseed {0}: ./ladder test {1} --seed {0} repeats this run\n", options.seed, chapter.number());
     else
