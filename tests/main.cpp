@@ -33,7 +33,7 @@ namespace {
 
 constexpr int skipped = 77;  // for ctest and `ladder test`
 constexpr int most_seeds_until_red = 10;
-[[maybe_unused]] constexpr int longest_launch = 60;  // seconds of the processor: the longest of any test takes some
+[[maybe_unused]] constexpr int longest_launch = 30;  // seconds of the processor: the longest of any test takes some
 
 std::uint64_t current_seed = 1;
 bool somebody_waits = false;

@@ -70,6 +70,10 @@ float from_bits(DType dtype, std::uint16_t bits) {
 
 double epsilon(DType dtype) { return dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7; }
 
+double one_rounding(DType dtype, double size) {
+    return size == 0 ? 0 : std::ldexp(epsilon(dtype) / 2, std::ilogb(size));
+}
+
 double allowed_error(DType dtype) {
     switch (dtype) {
         case DType::f32: return 1e-5;
@@ -84,6 +88,14 @@ std::string found_text(double found) {
     constexpr std::uint32_t fill = 0xFFFF0000;  // what is left of it in a float, whatever the dtype
     const bool filled = (std::bit_cast<std::uint32_t>(static_cast<float>(found)) & fill) == fill;
     return filled ? "nan (as what nobody has written)" : "nan (which was computed)";
+}
+
+std::string element_text(const std::string& element, DType dtype, double found, double wanted, double allowed) {
+    std::string text = fmt::format("{} is {}, expected {:.6g}", element, found_text(found), wanted);
+    const double off = std::fabs(found - wanted);
+    if (!std::isfinite(off)) return text;
+    text += fmt::format(": off by {:.2e}, where one rounding to {} allows {:.2e}", off, to_string(dtype), allowed);
+    return off <= 4 * allowed ? text + ": perhaps rounded more than once, or not to the nearest" : text;
 }
 
 }  // namespace flashladder

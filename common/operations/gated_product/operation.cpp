@@ -53,21 +53,6 @@ Rows gated(const Data& in, std::vector<std::size_t> rows) {
     return out;
 }
 
-/// By how much a number of this size may be off that was rounded to the dtype once: half a unit in its last place.
-double one_rounding(DType dtype, double size) {
-    return size == 0 ? 0 : std::ldexp(epsilon(dtype) / 2, std::ilogb(size));
-}
-
-/// An element that is off, and the limit that it breaks: those of all of C may be kept.
-std::string element_text(DType dtype, std::size_t row, std::size_t column, double found, double wanted, double off,
-                         double allowed) {
-    std::string text = fmt::format("; C[{}][{}] is {}, expected {:.6g}", row, column, found_text(found), wanted);
-    if (!std::isfinite(off)) return text;
-    text += fmt::format(": off by {:.2e}, where one rounding to {} allows {:.2e}", off, flashladder::to_string(dtype),
-                        allowed);
-    return off <= 4 * allowed ? text + ": perhaps rounded more than once, or not to the nearest" : text;
-}
-
 class GatedProduct : public Operation {
 public:
     std::string name() const override { return "gated_product"; }
@@ -130,7 +115,7 @@ public:
                     const double of_sums = expected->off[r * N + x];
                     const double allowed = one_rounding(dtype, std::fabs(wanted) + of_sums) + of_sums;
                     if (where.empty() && !(std::fabs(off) <= allowed))
-                        where = element_text(dtype, expected->rows[r], x, found, wanted, std::fabs(off), allowed);
+                        where = "; " + element_text(fmt::format("C[{}][{}]", expected->rows[r], x), dtype, found, wanted, allowed);
                 }
                 difference += row_difference, norm += row_norm;
                 j.worst_row = std::max(j.worst_row, std::sqrt(row_difference / std::max(row_norm, least)));

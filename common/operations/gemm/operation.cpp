@@ -90,10 +90,10 @@ public:
                     const double found = C.at(expected->rows[r] * N + j), wanted = expected->sum[r * N + j];
                     const double off = std::isnan(found - wanted) ? std::numeric_limits<double>::infinity() : found - wanted;
                     row_difference += off * off, row_norm += wanted * wanted;
-                    const double allowed =
-                        std::fabs(wanted) * epsilon(dtype) + expected->size[r * N + j] * of_float;
+                    const double of_sums = expected->size[r * N + j] * of_float;
+                    const double allowed = one_rounding(dtype, std::fabs(wanted) + of_sums) + of_sums;
                     if (where.empty() && !(std::fabs(off) <= allowed))
-                        where = fmt::format("; C[{}][{}] is {}, expected {:.6g}", expected->rows[r], j, found_text(found), wanted);
+                        where = "; " + element_text(fmt::format("C[{}][{}]", expected->rows[r], j), dtype, found, wanted, allowed);
                 }
                 difference += row_difference, norm += row_norm;
                 worst = std::max(worst, std::sqrt(row_difference / std::max(row_norm, std::numeric_limits<double>::min())));
