@@ -72,6 +72,7 @@ struct LaunchedKernel {
     const void* entry = nullptr;
     int threads = 0;  // of a block
     std::size_t shared_bytes = 0;
+    cudaStream_t stream = nullptr;
 };
 inline thread_local LaunchedKernel last_launch;
 
@@ -85,7 +86,8 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     } call{kernel, {static_cast<Parameters>(std::forward<Arguments>(arguments))...}};
     const void* entry = reinterpret_cast<const void*>(kernel);
     const std::size_t shared_bytes = shared_bytes_of(config);
-    last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), shared_bytes};
+    last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), shared_bytes,
+                   config.stream};
     check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
                "opting in to dynamic shared memory");
 #ifdef FLASHLADDER_GPU

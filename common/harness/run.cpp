@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "harness/asked.h"
-#include "launch.h"
+#include "harness/own_stream.h"
 
 namespace flashladder {
 namespace {
@@ -47,8 +47,9 @@ Data DeviceProblem::outputs() const {
 Data run(const Stage& stage, const Data& inputs) {
     if (const std::string why = stage.why_unsupported(inputs.problem); !why.empty()) throw std::invalid_argument(why);
     const DeviceProblem problem(stage, inputs);
-    stage.launch(problem.data());
-    check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    const OwnStream stream;
+    stage.launch(problem.data(stream.get()));
+    stream.wait(stage.name());
     return problem.outputs();
 }
 

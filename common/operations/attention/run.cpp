@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "harness/asked.h"
+#include "harness/own_stream.h"
 #include "launch.h"
 #include "operations/attention/usual_mistakes.h"
 
@@ -126,8 +127,11 @@ Outputs run(const Stage& stage, const Inputs& inputs, bool wants_lse, Layout lay
     if (const std::string why = why_unsupported(stage, inputs.shape, wants_lse); !why.empty())
         throw std::invalid_argument(why);
     const DeviceProblem problem(stage, inputs, wants_lse, layout);
-    stage.launch(problem.args());
-    check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    const OwnStream stream;
+    auto args = problem.args();
+    args.stream = stream.get();
+    stage.launch(args);
+    stream.wait(stage.name());
     return problem.outputs();
 }
 

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "harness/asked.h"
+#include "harness/own_stream.h"
 #include "launch.h"
 
 namespace flashladder::attention_backward {
@@ -58,8 +59,11 @@ Outputs DeviceProblem::outputs() const {
 Outputs run(const Stage& stage, const Inputs& inputs) {
     if (const std::string why = why_unsupported(stage, inputs.shape()); !why.empty()) throw std::invalid_argument(why);
     const DeviceProblem problem(stage, inputs);
-    stage.launch(problem.args());
-    check_cuda(cudaDeviceSynchronize(), stage.name().c_str());
+    const OwnStream stream;
+    auto args = problem.args();
+    args.stream = stream.get();
+    stage.launch(args);
+    stream.wait(stage.name());
     return problem.outputs();
 }
 
