@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -24,6 +25,7 @@
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
 #include "emulator/emulator.h"
+#include "emulator/report.h"
 #include "harness/counts.h"
 #include "lcsf/few_multiprocessors.h"
 #endif
@@ -39,7 +41,9 @@ constexpr std::uint16_t nan = 0xFFFF;  // poison, in bf16
 
 constexpr int m = 128, n = 256, k = 64;  // of C, a task; of A and B, a step
 
-const Stage& form(const std::string& variant) { return find_stage("14b-gemm" + (variant.empty() ? "" : "/" + variant)); }
+const Stage& form(const std::string& variant) {
+    return find_stage("14b-gemm" + (variant.empty() ? "" : "/" + variant));
+}
 std::string text(const Shape& s) { return to_string(problem_of(s)); }
 Data fresh(const Shape& s) { return operation().inputs(problem_of(s), test_seed()); }
 
@@ -54,8 +58,7 @@ double sum(const std::vector<float>& A, const std::vector<float>& B, const Shape
     double total = 0;
     for (int x = begin; x < end; ++x) {
         const int a = column_of_A(x), b = row_of_B(x);
-        if (a < s.K && b < s.K)
-            total += double(A[std::size_t(i * s.K + a)]) * double(B[std::size_t(b * s.N + j)]);
+        if (a < s.K && b < s.K) total += double(A[std::size_t(i * s.K + a)]) * double(B[std::size_t(b * s.N + j)]);
     }
     return total;
 }
@@ -66,9 +69,11 @@ using Values = const std::vector<float>&;
 const Way wrong_ways[] = {
     {"nothing had been added up", [](Values, Values, const Shape&, int, int) { return 0.0; }},
     {"the first step alone had been added up",
-     [](Values A, Values B, const Shape& s, int i, int j) { return sum(A, B, s, i, j, same, same, 0, std::min(k, s.K)); }},
-    {"the last step alone had been added up",
-     [](Values A, Values B, const Shape& s, int i, int j) { return sum(A, B, s, i, j, same, same, last_step(s), s.K); }},
+     [](Values A, Values B, const Shape& s, int i, int j) {
+         return sum(A, B, s, i, j, same, same, 0, std::min(k, s.K));
+     }},
+    {"the last step alone had been added up", [](Values A, Values B, const Shape& s, int i,
+                                                 int j) { return sum(A, B, s, i, j, same, same, last_step(s), s.K); }},
     {"the last step were missing",
      [](Values A, Values B, const Shape& s, int i, int j) { return sum(A, B, s, i, j, same, same, 0, last_step(s)); }},
     {"all steps had the first columns of A",
@@ -104,7 +109,8 @@ std::string fault(const Stage& stage, const Shape& s) {
         for (int e = 0; e < 60; ++e) {
             const int row = e * 37 % s.M, column = e * 53 % s.N;
             const double wanted = way.value(in.tensors.at("A"), in.tensors.at("B"), s, row, column);
-            if (!(std::abs(C[std::size_t(row * s.N + column)] - wanted) <= 0.02 * std::abs(wanted) + 1e-3)) return false;
+            if (!(std::abs(C[std::size_t(row * s.N + column)] - wanted) <= 0.02 * std::abs(wanted) + 1e-3))
+                return false;
         }
         return true;
     };
@@ -166,8 +172,8 @@ std::string listed(const std::vector<Place>& places) {
 /// Tasks of a column of a section come one after the other, sections from the top.
 void check_order_of_tasks(const std::string& variant, int section, int rows, int columns) {
     const Shape s{rows * m - 40, columns * n - 72, k};
-    const std::string where = fmt::format("{}, {} x {} tasks, sections of {} rows", text(s), rows, columns,
-                                          std::min(section, rows));
+    const std::string where =
+        fmt::format("{}, {} x {} tasks, sections of {} rows", text(s), rows, columns, std::min(section, rows));
     std::vector<Place> found;
     try {
         found = places_of_tasks(form(variant), s);
@@ -188,11 +194,12 @@ void check_order_of_tasks(const std::string& variant, int section, int rows, int
             for (const auto& [i, j] : together) of_A.insert(i), of_B.insert(j);
             const bool is_column = of_B.size() == 1 && int(of_A.size()) == height && *of_A.begin() == first &&
                                    *of_A.rbegin() == first + height - 1;
-            CHECK_MESSAGE(is_column,
-                          fmt::format("tasks {} to {} need {} tiles of A's rows and {} of B's columns, expected rows {} "
-                                      "to {} of one column{}",
-                                      number, number + std::size_t(height) - 1, of_A.size(), of_B.size(), first,
-                                      first + height - 1, in_order));
+            CHECK_MESSAGE(
+                is_column,
+                fmt::format("tasks {} to {} need {} tiles of A's rows and {} of B's columns, expected rows {} "
+                            "to {} of one column{}",
+                            number, number + std::size_t(height) - 1, of_A.size(), of_B.size(), first,
+                            first + height - 1, in_order));
             if (!is_column) return;
         }
     }
@@ -204,12 +211,21 @@ TEST_CASE("EXERCISE 14b.1: tasks of a column of a section come one after the oth
     const auto drawn = [](int most, std::uint64_t salt) { return 1 + int((test_seed() + salt) * 7 % unsigned(most)); };
     check_order_of_tasks("sections of 4", 4, 6, 3);
     check_order_of_tasks("sections of 4", 4, 4 + drawn(8, 1), 2 + drawn(2, 2));
-    check_order_of_tasks("sections of 4", 4, drawn(3, 3), 2);  // there are fewer
+    check_order_of_tasks("sections of 4", 4, drawn(3, 3), 2);          // there are fewer
+    check_order_of_tasks("one section", INT_MAX, 2 + drawn(4, 5), 2);  // 2 * INT_MAX is -2
     check_order_of_tasks("", 16, 17 + drawn(2, 4), 2);
 }
 #endif
 
 #ifndef FLASHLADDER_GPU
+/// Whether a line waits for TMA to have read shared memory.
+bool is_for_output(const std::string& line) {
+    const std::size_t colon = line.rfind(':');
+    if (!line.starts_with("common/lcsf/lcsf.h")) return false;
+    const std::string code = emulator::source_line(line.substr(0, colon), unsigned(std::stoul(line.substr(colon + 1))));
+    return code.find("bulk_wait_read") != std::string::npos;
+}
+
 /// What a consumer does when, in two tasks of one block: products under way, tiles given back, the next task's number.
 void check_order_of_work(const std::string& variant) {
     using emulator::Doing;
@@ -231,32 +247,39 @@ void check_order_of_work(const std::string& variant) {
         const auto products = std::ranges::count(mine, Doing::product, &emulator::Activity::what);
         const std::string where = fmt::format("{}, {}, consumer {}", stage.name(), text(s), consumer);
         if (products == 0 || products % (tasks * steps) != 0) {
-            CHECK_MESSAGE(false, fmt::format("wgmmas of a consumer: found {}, expected as many in each of {} steps ({})",
-                                             products, tasks * steps, where));
+            CHECK_MESSAGE(false,
+                          fmt::format("wgmmas of a consumer: found {}, expected as many in each of {} steps ({})",
+                                      products, tasks * steps, where));
             return;
         }
         const auto of_step = products / (tasks * steps);
         std::ptrdiff_t begun = 0, given_back = 0;
-        int alone = 0, numbers = 0;
+        int alone = 0, numbers = 0, outputs = 0;
         for (const auto& activity : mine) {
             given_back += activity.what == Doing::arrive && activity.line.starts_with("common/lcsf/lcsf.h");
             if (activity.what == Doing::wait && activity.line.starts_with("common/lcsf/tasks.h") && activity.counts) {
                 ++numbers;
-                check_is(fmt::format("tiles given back when the next number is read, at the end of task {}", numbers - 1),
-                         double(given_back), 2 * (numbers * steps - 1), where);
+                check_is(
+                    fmt::format("tiles given back when the next number is read, at the end of task {}", numbers - 1),
+                    double(given_back), 2 * (numbers * steps - 1), where);
             }
+            if (activity.what == Doing::wait && is_for_output(activity.line) && activity.counts && outputs++ == 0)
+                check_is("steps begun in task 1 before the template waits for C of task 0 to have left",
+                         double(begun / of_step - steps), 1, where);
             if (activity.what != Doing::product) continue;
             const auto step = begun / of_step % steps, done = begun / of_step / steps * steps;
             if (begun++ % of_step != 0) continue;
             alone += step > 0 && activity.pending == 0;
             if (step == 0) continue;
             const bool in_time = given_back >= 2 * (done + step - 1);
-            CHECK_MESSAGE(in_time, fmt::format("tiles given back before step {} begins: found {}, expected {}: A and B of "
-                                               "step {} and before ({})",
-                                               step, given_back - 2 * done, 2 * (step - 1), step - 2, where));
+            CHECK_MESSAGE(in_time,
+                          fmt::format("tiles given back before step {} begins: found {}, expected {}: A and B of "
+                                      "step {} and before ({})",
+                                      step, given_back - 2 * done, 2 * (step - 1), step - 2, where));
             if (!in_time) return;
         }
-        if (!check_is("steps that begin when no product is under way, but for the first one of a task", alone, 0, where))
+        if (!check_is("steps that begin when no product is under way, but for the first one of a task", alone, 0,
+                      where))
             return;
         check_is("tiles given back, A and B of each step", double(given_back), 2 * tasks * steps, where);
     }
@@ -280,8 +303,8 @@ bool check_asked_for(const Shape& s) {
     };
     const auto by_threads = work.global_of(emulator::Access::read).requested_bytes +
                             work.global_of(emulator::Access::write).requested_bytes;
-    return check_is("bytes of A asked for, each column of tasks once all", moved("A", false), 2.0 * s.M * s.K * (s.N / n),
-                    where) &&
+    return check_is("bytes of A asked for, each column of tasks once all", moved("A", false),
+                    2.0 * s.M * s.K * (s.N / n), where) &&
            check_is("bytes of B asked for, each row of tasks once all", moved("B", false), 2.0 * s.K * s.N * (s.M / m),
                     where) &&
            check_is("bytes of C written, once all", moved("C", true), 2.0 * s.M * s.N, where) &&
@@ -300,9 +323,15 @@ TEST_CASE("EXERCISE 14b.2: C = A B, of all sizes, and what is asked for") {
 #ifndef FLASHLADDER_GPU
     const FewMultiprocessors few(2);
 #endif
-    const auto drawn = [](std::uint64_t i, int most) { return 8 * (1 + int((test_seed() * 5 + i * i) % unsigned(most))); };
-    for (const Shape& s : {Shape{264, 520, 136}, {520, 136, 328}, {8, 8, 8}, {776, 264, 16},
-                           {drawn(1, 33), drawn(2, 65), drawn(3, 40)}, {drawn(4, 65), drawn(5, 33), drawn(6, 40)}})
+    const auto drawn = [](std::uint64_t i, int most) {
+        return 8 * (1 + int((test_seed() * 5 + i * i) % unsigned(most)));
+    };
+    for (const Shape& s : {Shape{264, 520, 136},
+                           {520, 136, 328},
+                           {8, 8, 8},
+                           {776, 264, 16},
+                           {drawn(1, 33), drawn(2, 65), drawn(3, 40)},
+                           {drawn(4, 65), drawn(5, 33), drawn(6, 40)}})
         for (const char* variant : {"", "2 slots", "dynamic"})
             if (!is_right(form(variant), s)) return;
 #ifndef FLASHLADDER_GPU

@@ -24,9 +24,9 @@ struct Gemm {
     };
     __host__ __device__ static int tasks(const Problem& p) { return p.rows * p.columns; }
     __device__ static Task task(const Problem& p, int number) {
-        // EXERCISE 14b.1 Tasks that have neighbouring numbers run at the same time. A section is `section` rows of tasks,
-        // or all there are; the last one is what is left. Sections come from the top, and each goes column by column.
-        // Which row of tasks, of p.rows, and which column, of p.columns, has this number? The starter goes row by row.
+        // EXERCISE 14b.1 Tasks with neighbouring numbers run at the same time. A section is `section` rows of tasks, or
+        // all there are; the last one is what is left. Sections come from the top, and each goes column by column.
+        // Which row of tasks, of p.rows, and which column, of p.columns, has this number? In the starter row by row.
         // TODO: your code, instead of this.
         const int row = number / p.columns, column = number % p.columns;
         // END 14b.1
@@ -35,7 +35,7 @@ struct Gemm {
     __device__ static int steps(const Task& task) { return task.steps; }
 
     // EXERCISE 14b.2 Build: what the template has to know of C = A B: tiles, loads, and what a consumer does with them.
-    // One step's product is under way when the next one begins, and a tile goes back when nothing reads it any more. The
+    // One step's product is under way when the next one begins, and tiles go back when nothing reads them any more. The
     // starter is the least that the template takes: its consumers have no work, so that nobody writes C.
     // TODO: your code, instead of this.
     static constexpr int own_slots = 1;
