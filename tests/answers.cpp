@@ -180,7 +180,7 @@ TEST_CASE("solved: a chapter is green") {
     REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     std::vector<std::string> rungs;
     for (const auto& folder : fs::directory_iterator(in_project("chapters")))
-        if (const std::string rung = folder.path().filename();  // 14b has nothing to solve
+        if (const std::string rung = folder.path().filename();
             !exercises(read_file(in_project(chapter_of(rung).solution()))).empty())
             rungs.push_back(rung);
     std::ranges::sort(rungs);
@@ -215,8 +215,8 @@ TEST_CASE("what people write is told what is wrong with it") {
     const bool each_one = asked == "all";
     std::vector<Answered> drawn = all_answers();
     const std::string rungs = environment("LADDER_ANSWERS_RUNG", "");
-    std::erase_if(drawn, [&](const Answered& a) {
-        return !rungs.empty() && rungs.find(number_of(a.rung)) == std::string::npos;
+    std::erase_if(drawn, [&](const Answered& a) {  // commas, lest 14b be 14 too
+        return !rungs.empty() && ("," + rungs + ",").find("," + number_of(a.rung) + ",") == std::string::npos;
     });
     const std::string kind = environment("LADDER_ANSWERS_KIND", "");
     REQUIRE_MESSAGE((kind.empty() || kind == "right" || kind == "wrong"), "LADDER_ANSWERS_KIND is right or wrong");

@@ -129,6 +129,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"test 99", "there is no chapter 99 (there are 00, 01"},
         {"test nonsense", "there is no chapter nonsense"},
         {"hint 1.9", "there is no exercise 1.9 (chapter 01 has 1.1, 1.2)"},
+        {"hint 14b.9", "there is no exercise 14b.9 (chapter 14b has 14b.1, 14b.2)"},
         {"watch 99", "there is no chapter 99"},
         {"hint 77", "there is no chapter 77"},
         {"solve 99", "there is no chapter 99"},

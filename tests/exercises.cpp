@@ -159,6 +159,18 @@ TEST_CASE("numbers of rungs, variants and capstones; each capstone stands behind
     CHECK((at + 1)->number() == "04");
 }
 
+TEST_CASE("each exercise is found by its own id, and with the chapter's number in two digits") {
+    for (const Chapter& chapter : chapters())
+        for (const Exercise& exercise : exercises(read_file(project_root() + "/" + chapter.solution()))) {
+            const std::string id = exercise.id;
+            CHECK(find_chapter(id.substr(0, id.find('.'))).name == chapter.name);
+            CHECK(exercise_id(chapter, id) == id);
+        }
+    CHECK(exercise_id(find_chapter("03"), "03.2") == "3.2");
+    CHECK(exercise_id(find_chapter("00"), "0.1") == "0.1");
+    CHECK(exercise_id(find_chapter("14b"), "14b.2") == "14b.2");
+}
+
 TEST_CASE("files: written whole, read back, errors name the file") {
     const auto folder = std::filesystem::temp_directory_path() / ("flashladder-" + std::to_string(getpid()));
     const std::string path = (folder / "deep" / "file").string();

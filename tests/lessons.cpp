@@ -266,6 +266,31 @@ TEST_CASE("what a hole holds stands nowhere above it, nor around it, nor behind 
         }
 }
 
+TEST_CASE("how the solution does it stands behind all exercises, and is folded: who scrolls does not read the answer") {
+    const std::string fold = "<details><summary>This is the answer: open it when yours is green</summary>";
+    for (const Rung& rung : rungs()) {
+        const std::string& name = rung.chapter.name;
+        const Lines& lesson = rung.lesson;
+        const auto begin = std::ranges::find(lesson, "## How the solution does it");
+        CHECK_MESSAGE((begin != lesson.end()), name, " has no heading '## How the solution does it'");
+        if (begin == lesson.end()) continue;
+        for (const Exercise& exercise : rung.exercises)
+            CHECK_MESSAGE((lesson.begin() + static_cast<long>(heading(rung, exercise.id)) < begin), name,
+                          ": 'How the solution does it' stands before ", exercise.id);
+        Lines section;  // without its blank lines
+        bool fenced = false;
+        for (auto line = begin + 1; line != lesson.end() && (fenced || !line->starts_with("## ")); ++line) {
+            if (line->starts_with("```")) fenced = !fenced;
+            if (!line->empty()) section.push_back(*line);
+        }
+        const auto is_fold = [](const std::string& line) { return line.find("details>") != std::string::npos; };
+        const bool folded = section.size() > 2 && section.front() == fold && section.back() == "</details>" &&
+                            std::ranges::count_if(section, is_fold) == 2;
+        CHECK_MESSAGE(folded, name, ": 'How the solution does it' is not folded: the section must begin with '", fold,
+                      "' and end with '</details>', and be one piece");
+    }
+}
+
 TEST_CASE("a capstone is a contract for the whole kernel, which gives nothing of it away") {
     const std::vector<Rung> all = capstones();
     CHECK(!all.empty());

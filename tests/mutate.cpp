@@ -116,7 +116,7 @@ void build_parts(const std::map<std::string, std::string>& solutions) {
     fs::create_directories(fmt::format("{}/trials", BUILD));
     std::string targets, wholes;
     for (const auto& [name, text] : solutions) {
-        const std::string number = name.substr(0, 2);
+        const std::string number = number_of(name);
         write_file(fmt::format("{}/trials/{}.cu", BUILD, number), text);
         targets += fmt::format(" trial-{} test-{}", number, name);
         wholes += " chapter-" + number;
@@ -128,7 +128,7 @@ void build_parts(const std::map<std::string, std::string>& solutions) {
 }
 
 Rung prepared(const std::string& name) {
-    const std::string number = name.substr(0, 2), target = "trial-" + number, whole = "chapter-" + number;
+    const std::string number = number_of(name), target = "trial-" + number, whole = "chapter-" + number;
     Rung rung{name, {}, {}, {}, {}};
     const std::string trial = fmt::format("{}/trials/{}.cu", BUILD, number),
                       chapter = fmt::format("{}/{}", SOURCE, find_chapter(name).file()),
@@ -207,7 +207,7 @@ TEST_CASE("no small mistake in a kernel is green") {
     for (const auto& folder : fs::directory_iterator(fmt::format("{}/solutions", SOURCE))) {
         const std::string name = folder.path().filename();
         if (!fs::exists(fmt::format("{}/{}.json", MUTATIONS, name))) continue;  // nothing to learn by filling it in
-        if (!rungs.empty() && rungs.find(name.substr(0, 2)) == std::string::npos) continue;
+        if (!rungs.empty() && ("," + rungs + ",").find("," + number_of(name) + ",") == std::string::npos) continue;
         solutions[name] = read_file(fmt::format("{}/{}.cu", folder.path().string(), find_chapter(name).operation));
         for (const Mutation& mutation : most_telling(mutations(solutions[name]), of_each_rung))
             drawn.push_back({name, mutation});
@@ -250,10 +250,10 @@ TEST_CASE("no small mistake in a kernel is green") {
             const auto& [rung, mutation] = drawn[k];
             const std::string& solution = solutions[rung];
             const Fate fate =
-                fate_of(ready.at(rung), fmt::format("{}-{}", rung.substr(0, 2), k), mutated(solution, mutation));
+                fate_of(ready.at(rung), fmt::format("{}-{}", number_of(rung), k), mutated(solution, mutation));
             const std::string verdict = fate.verdict == "green" && !reason(drawn[k]).empty() ? "judged" : fate.verdict;
             const std::lock_guard lock(writing);
-            fmt::print("{} line {:3} {:<5} {:<16} {:<60} {}\n", rung.substr(0, 2), mutation.line, mutation.exercise,
+            fmt::print("{} line {:3} {:<5} {:<16} {:<60} {}\n", number_of(rung), mutation.line, mutation.exercise,
                        verdict, mutation.what, fate.by);
             std::fflush(stdout);
             ++sums[verdict];

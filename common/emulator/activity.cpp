@@ -24,6 +24,8 @@ struct Entry {
     Place place;
     std::uint64_t begin, end, happened;
     bool counts;  // false until what takes a while is over
+    const void* tensor = nullptr;
+    std::uint64_t pending = 0;
 };
 
 struct Recorder {
@@ -52,6 +54,18 @@ Note note_of_lane(unsigned lane, Doing what, const Place& where) {
     const std::uint64_t now = ++recorder.now;
     recorder.entries.push_back({current->warp(), lane, what, where, now, now, now, true});
     return recorder.entries.size() - 1;
+}
+
+Note note_load(const void* tensor, const Place& where) {
+    const Note noted = note(Doing::copy, where);
+    if (noted != not_noted) recorder.entries[noted].tensor = tensor;
+    return noted;
+}
+
+Note note_wgmma(std::uint64_t pending, const Place& where) {
+    const Note noted = note_of_lane(0, Doing::product, where);
+    if (noted != not_noted) recorder.entries[noted].pending = pending;
+    return noted;
 }
 
 Note note_begin(Doing what, const Place& where) {
@@ -88,7 +102,7 @@ void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block) {
     for (std::size_t i = 0; i < pcs.size(); ++i) lines[pcs[i]] = names[i];
     for (const Entry& e : recorder.entries)
         launch.activities.push_back({e.warp, e.what, e.place.pc ? lines[e.place.pc] : to_string(e.place.line), e.begin,
-                                     e.end, e.happened, e.counts});
+                                     e.end, e.happened, e.counts, e.tensor, e.pending});
     recorder.entries.clear();
     recorder.launches.push_back(std::move(launch));
 }

@@ -31,6 +31,8 @@ struct Activity {
     std::uint64_t begin = 0, end = 0;
     std::uint64_t happened = 0;  // when what goes on without the thread was done: copies, wgmma; else `end`
     bool counts = true;          // false for a wait that was given up, to be asked for again
+    const void* tensor = nullptr;  // of a TMA load: where its box begins; null where that is outside of the tensor
+    std::uint64_t pending = 0;     // of a wgmma: how many the warp has begun before it and not waited for
 };
 
 /// What the chosen block has done in one launch.

@@ -123,7 +123,8 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         group.under_way.push_back(std::move(product));
     }
     Product& product = group.under_way[position];
-    if (recording) product.noted[current->warp() % warpgroup_warps] = note_of_lane(0, Doing::product, where);
+    if (recording)
+        product.noted[current->warp() % warpgroup_warps] = note_wgmma(number - progress.waited, where);
     if (watching) {
         if (group.slot == 0) group.slot = new_slot();
         const Actor& self = current->order.actor;  // its clock is that of all lanes: they have just met

@@ -14,10 +14,61 @@ namespace {
 /// A task is 64 rows of C for each consumer, and 256 columns. A step multiplies 64 columns of A by 64 rows of B.
 template <int stages_, int section, lcsf::Schedule schedule_>
 struct Gemm {
-    static constexpr int consumers = 2, stages = stages_, own_slots = 1, m = 64 * consumers, n = 256, k = 64;
-    static constexpr bool turns = false, own_is_loaded = false;
-    static_assert(stages >= 2, "Gemm: two steps are under way at a time, and each needs a slot");
+    static constexpr int consumers = 2, stages = stages_, m = 64 * consumers, n = 256, k = 64;
     static constexpr lcsf::Schedule schedule = schedule_;
+
+    // ---- tasks
+    struct Problem;
+    struct Task {
+        int row, column, steps;  // of C, from there on
+    };
+    __host__ __device__ static int tasks(const Problem& p) { return p.rows * p.columns; }
+    __device__ static Task task(const Problem& p, int number) {
+        // EXERCISE 14b.1 Tasks with neighbouring numbers run at the same time. A section is `section` rows of tasks, or
+        // all there are; the last one is what is left. Sections come from the top, and each goes column by column.
+        // Which row of tasks, of p.rows, and which column, of p.columns, has this number? In the starter row by row.
+        // STARTER const int row = number / p.columns, column = number % p.columns;
+        const int most = min(section, p.rows), first = number / (most * p.columns) * most;
+        const int rest = number - first * p.columns, height = min(most, p.rows - first);
+        const int row = first + rest % height, column = rest / height;
+        // END 14b.1
+        return {row * m, column * n, p.steps};
+    }
+    __device__ static int steps(const Task& task) { return task.steps; }
+
+    // EXERCISE 14b.2 Build: what the template has to know of C = A B: tiles, loads, and what a consumer does with them.
+    // One step's product is under way when the next one begins, and tiles go back when nothing reads them any more. The
+    // starter is the least that the template takes: its consumers have no work, so that nobody writes C.
+    // STARTER static constexpr int own_slots = 1;
+    // STARTER static constexpr bool turns = true, own_is_loaded = false;
+    // STARTER using FirstTile = tile::SharedTile<__nv_bfloat16, 64, 64, tile::Swizzled<128>>;
+    // STARTER using SecondTile = FirstTile;
+    // STARTER using OwnTile = FirstTile;
+    // STARTER using OutputTile = FirstTile;
+    // STARTER using Consumer = lcsf::Consumer<Gemm>;
+    // STARTER struct State {};
+    // STARTER struct Problem {
+    // STARTER     tile::TensorMap<FirstTile> A;
+    // STARTER     tile::TensorMap<SecondTile> B;
+    // STARTER     tile::TensorMap<OutputTile> C;
+    // STARTER     int rows, columns, steps;  // of tasks
+    // STARTER };
+    // STARTER __device__ static void load_first(FirstTile A, ptx::Barrier& full,
+    // STARTER                                   const Problem& p, const Task& task, int t) {
+    // STARTER     tile::load(A, p.A, full, task.row, 0, 0, 0);
+    // STARTER }
+    // STARTER __device__ static void load_second(SecondTile B, ptx::Barrier& full,
+    // STARTER                                    const Problem& p, const Task& task, int t) {
+    // STARTER     tile::load(B, p.B, full, 0, 0, 0, task.column);
+    // STARTER }
+    // STARTER __device__ static bool works(const Task&, int consumer) { return false; }
+    // STARTER __device__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {}
+    // STARTER __device__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {}
+    // STARTER __device__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {}
+    // STARTER __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {}
+    static_assert(stages >= 2, "Gemm: two steps are under way at a time, and each needs a slot");
+    static constexpr int own_slots = 1;
+    static constexpr bool turns = false, own_is_loaded = false;
     using Layout = tile::Swizzled<128>;
     using FirstTile = tile::SharedTile<__nv_bfloat16, m, k, Layout>;
     using SecondTile = tile::SharedTile<__nv_bfloat16, k, n, Layout>;
@@ -26,25 +77,12 @@ struct Gemm {
     using OutputTile = tile::SharedTile<__nv_bfloat16, 16, n, Layout>;  // a warp's part of it
     using Consumer = lcsf::Consumer<Gemm>;
     using State = tile::Accumulator<16, n>;
-
     struct Problem {
         tile::TensorMap<FirstTile> A;
         tile::TensorMap<SecondTile> B;
         tile::TensorMap<OutputTile> C;
         int rows, columns, steps;  // of tasks
     };
-    struct Task {
-        int row, column, steps;
-    };
-
-    // ---- tasks: a column of `section` tasks, then the next one, so that they meet in L2
-    __host__ __device__ static int tasks(const Problem& p) { return p.rows * p.columns; }
-    __device__ static Task task(const Problem& p, int number) {
-        const int most = min(section, p.rows), first = number / (most * p.columns) * most;
-        const int rest = number - first * p.columns, height = min(most, p.rows - first);
-        return {(first + rest % height) * m, rest / height * n, p.steps};
-    }
-    __device__ static int steps(const Task& task) { return task.steps; }
 
     // ---- load
     __device__ static void load_first(FirstTile A, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
@@ -88,6 +126,7 @@ struct Gemm {
     __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
         tile::store(p.C, output_of_warp(c), task.row + c.number * 64 + c.warp * 16, 0, 0, task.column);
     }
+    // END 14b.2
 };
 
 template <class Tile>

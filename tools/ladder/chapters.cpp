@@ -109,6 +109,12 @@ Chapter find_chapter(const std::string& name) {
     throw std::invalid_argument(fmt::format("there is no chapter {} (there are {})", name, fmt::join(names, ", ")));
 }
 
+std::string exercise_id(const Chapter& chapter, const std::string& asked) {
+    std::string number = chapter.number();
+    if (number.size() > 1 && number.front() == '0') number.erase(0, 1);
+    return number + asked.substr(std::min(asked.find('.'), asked.size()));
+}
+
 void check_is_there(const Chapter& chapter) {
     if (!fs::exists(in_project(chapter.file())))
         throw std::invalid_argument(
@@ -153,8 +159,7 @@ int show_hint(const std::string& exercise) {
         return 0;
     }
     const auto known = exercises(read_file(in_project(chapter.solution())));
-    const std::string wanted = fmt::format("{}{}", std::stoi(chapter.number()),
-                                           exercise.substr(std::min(exercise.find('.'), exercise.size())));
+    const std::string wanted = exercise_id(chapter, exercise);
     std::vector<std::string> ids;
     for (const Exercise& e : known) {
         ids.push_back(e.id);

@@ -36,6 +36,9 @@ std::vector<Chapter> chapters();
 /// The chapter that "1", "01", "01-minimal-flash" or "capstone-1" names. Throws std::invalid_argument, naming what there is.
 Chapter find_chapter(const std::string& name);
 
+/// The id that "1.2", "01.2" or "14b.2" means in this chapter: "1.2", "14b.2".
+std::string exercise_id(const Chapter& chapter, const std::string& asked);
+
 /// Throws std::invalid_argument, saying what makes it, if the learner's file is missing.
 void check_is_there(const Chapter& chapter);
 
