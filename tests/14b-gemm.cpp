@@ -487,7 +487,9 @@ TEST_CASE("gemm: harness and tools see the same, and a number that is not right"
     CHECK(right.error > 0);
     std::vector<float>& C = outputs.tensors.at("C");
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-    for (const float wrong : {nan, -nan, C[7 * 264 + 5] + 1}) {
+    // Rounding once is at most half a unit of the last place off.
+    const float two_units_off = from_bits(DType::bf16, std::uint16_t(to_bits(DType::bf16, C[7 * 264 + 5]) + 2));
+    for (const float wrong : {nan, -nan, C[7 * 264 + 5] + 1, two_units_off}) {
         Data other = outputs;
         other.tensors.at("C")[7 * 264 + 5] = wrong;
         const Judgement j = reference(other);
