@@ -34,7 +34,9 @@ using Rows = std::vector<std::vector<int>>;
 
 TEST_CASE("block lists: the diagonal, a window, a butterfly, all, by hand") {
     const AttentionShape s = some_shape(6 * block, 6 * block);
-    const auto rows = [](const AttentionShape& shape, const Pattern& pattern) { return rows_of(make_lists(shape, pattern)); };
+    const auto rows = [](const AttentionShape& shape, const Pattern& pattern) {
+        return rows_of(make_lists(shape, pattern));
+    };
     CHECK(rows(s, {.density = 0}) == Rows{{0}, {1}, {2}, {3}, {4}, {5}});
     CHECK(rows(s, {.density = 0, .window = 1}) == Rows{{0, 1}, {0, 1, 2}, {1, 2, 3}, {2, 3, 4}, {3, 4, 5}, {4, 5}});
     CHECK(rows(s, {.density = 0, .butterfly = true}) ==
@@ -65,7 +67,8 @@ TEST_CASE("block lists: what is drawn is of the density, by the seed, for each h
         CHECK(std::vector(rows.begin(), rows.begin() + 40) != std::vector(rows.begin() + 40, rows.begin() + 80));
         for (int i = 0; i < 160; ++i)  // the last query at the last key
             CHECK(std::ranges::count(rows[std::size_t(i)], i % 40 + 10) == 1);
-        const double share = double(lists.blocks.size()) / (160 * 50), expected = density / 100.0 + (1 - density / 100.0) / 50;
+        const double share = double(lists.blocks.size()) / (160 * 50),
+                     expected = density / 100.0 + (1 - density / 100.0) / 50;
         CHECK(std::abs(share - expected) < 0.03);  // 5 standard deviations
     }
 }
@@ -117,8 +120,7 @@ TEST_CASE("block-sparse attention: it is attention with a mask of all scores, wr
     for (const bool causal : {false, true})
         for (const bool per_head : {false, true}) {
             const AttentionShape s = some_shape(300, 450, causal);
-            const Lists lists =
-                make_lists(s, {.density = 40, .per_head = per_head, .draw = int(test_seed() % 1000)});
+            const Lists lists = make_lists(s, {.density = 40, .per_head = per_head, .draw = int(test_seed() % 1000)});
             const Inputs in = inputs_of(make_inputs(s, lists, Values::normal, test_seed()));
             CHECK(in.lists == lists);
             const auto rows = rows_to_check(s, 1);
@@ -148,7 +150,8 @@ TEST_CASE("block-sparse attention: it is attention with a mask of all scores, wr
         }
 }
 
-TEST_CASE("block-sparse attention: scores are those of listed blocks; words, types, and NaN is far from the reference") {
+TEST_CASE(
+    "block-sparse attention: scores are those of listed blocks; words, types, and NaN is far from the reference") {
     const AttentionShape s = some_shape(300, 450), masked = some_shape(300, 300, true);
     CHECK(scores(s, make_lists(s, {})) == 8.0 * 300 * 450);
     CHECK(scores(s, {.heads = 1, .first = {0, 1, 1, 3}, .blocks = {0, 1, 3}}) == 8.0 * (128 * 128 + 44 * (128 + 66)));
@@ -161,6 +164,8 @@ TEST_CASE("block-sparse attention: scores are those of listed blocks; words, typ
     CHECK(to_string(problem) == "B 2 H 4/2 N 300x450 d 32, 10% + window 2 + butterfly by head (draw 5) f32");
     CHECK(to_string(problem_of(masked, {.density = 0})) == "B 2 H 4/2 N 300 d 32 causal, diagonal f32");
     CHECK(shape_of(problem) == std::pair(s, pattern));
+    CHECK(to_string(make_inputs(masked, all, Values::normal, 1).problem) ==
+          "B 2 H 4/2 N 300 d 32 causal, given lists f32");
 
     const Data data = operation().inputs(problem, test_seed());
     const Inputs in = inputs_of(data);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ std::vector<Chapter> chapters();
 
 /// The chapter that "1", "01", "01-minimal-flash" or "capstone-1" names. Throws std::invalid_argument, naming what there is.
 Chapter find_chapter(const std::string& name);
+
+/// The rung that this one changes: of its operation the one before it; of the first one of an operation the rung that it is
+/// made of, if there is one. Numbers may have gaps.
+std::optional<Chapter> below(const Chapter& chapter);
 
 /// Throws std::invalid_argument, saying what makes it, if the learner's file is missing.
 void check_is_there(const Chapter& chapter);

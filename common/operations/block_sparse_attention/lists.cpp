@@ -84,8 +84,10 @@ double scores(const AttentionShape& s, const Lists& lists) {
         for (int e = lists.first[r]; e < lists.first[r + 1]; ++e) {
             const int j = lists.blocks[static_cast<std::size_t>(e)] * block, end = std::min(j + block, s.n_k);
             const double all = double(std::min(block, s.n_q - i * block)) * (end - j);
-            if (!s.causal || end - 1 <= here.first) sum += all;
-            else if (j <= here.last) sum += all / 2;
+            if (!s.causal || end - 1 <= here.first)
+                sum += all;
+            else if (j <= here.last)
+                sum += all / 2;
         }
     }
     return sum * s.batch * s.heads / lists.heads;

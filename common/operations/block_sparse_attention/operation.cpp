@@ -55,6 +55,7 @@ public:
 
     std::string title(const Problem& problem) const override {
         const Pattern p = shape_of(problem).second;
+        if (p.draw == 0) return fmt::format("{}, given lists", attention::operation().title(dense(problem)));
         std::vector<std::string> parts;
         if (p.density > 0) parts.push_back(fmt::format("{}%", p.density));
         if (p.window > 0) parts.push_back(fmt::format("window {}", p.window));
@@ -69,7 +70,8 @@ public:
         const auto [s, pattern] = shape_of(problem);
         const std::int64_t T_r = blocks_of(s.n_q), T_c = blocks_of(s.n_k), heads = pattern.per_head ? s.heads : 1;
         std::vector<Tensor> all = attention::operation().all_tensors(dense(problem));
-        all.insert(all.begin() + 3, {{"first", {heads * T_r + 1}, DType::i32}, {"blocks", {heads, T_r, T_c}, DType::i32}});
+        all.insert(all.begin() + 3,
+                   {{"first", {heads * T_r + 1}, DType::i32}, {"blocks", {heads, T_r, T_c}, DType::i32}});
         return all;
     }
 
@@ -90,7 +92,8 @@ public:
         const Inputs inputs = inputs_of(data);
         const std::vector<std::size_t> all = rows_to_check(inputs.shape, seed);
         std::vector<std::size_t> rows;
-        for (std::size_t i = 0; i < all.size(); i += std::max<std::size_t>(1, all.size() / most)) rows.push_back(all[i]);
+        for (std::size_t i = 0; i < all.size(); i += std::max<std::size_t>(1, all.size() / most))
+            rows.push_back(all[i]);
         const auto reference = std::make_shared<const AttentionRows>(reference_attention(inputs, rows)),
                    standard = std::make_shared<const AttentionRows>(standard_attention(inputs, rows));
         return [shape = inputs.shape, title = to_string(data.problem), reference, standard](const Data& outputs) {
@@ -130,7 +133,8 @@ public:
         std::vector<Problem> all;
         for (const int density : {10, 25, 100})
             for (const int causal : {0, 1}) {
-                GivenSizes sizes{{"heads", 16}, {"n_q", 8192}, {"head_dim", 128}, {"density", density}, {"causal", causal}};
+                GivenSizes sizes{
+                    {"heads", 16}, {"n_q", 8192}, {"head_dim", 128}, {"density", density}, {"causal", causal}};
                 for (const auto& [name, value] : given) sizes[name] = value;
                 const Problem p = problem(sizes);
                 if (p.at("density") < 0 || p.at("density") > 100)
@@ -142,7 +146,8 @@ public:
     }
     Problem cut_down(const Problem& problem) const override {
         Problem small = problem;
-        for (const auto& [name, value] : attention::operation().cut_down(dense(problem)).sizes) small.sizes[name] = value;
+        for (const auto& [name, value] : attention::operation().cut_down(dense(problem)).sizes)
+            small.sizes[name] = value;
         small = with(small, {{"n_q", std::min<std::int64_t>(problem.at("n_q"), 1024)},
                              {"n_k", std::min<std::int64_t>(problem.at("n_k"), 1024)}});  // 8 blocks of keys
         return small;
@@ -184,7 +189,7 @@ Data make_inputs(const AttentionShape& shape, const Lists& lists, attention::Val
                  bool wants_lse) {
     if (const std::string why = why_bad(lists, shape); !why.empty()) throw std::invalid_argument(why);
     Data data = attention::data_of(attention::make_inputs(shape, values, seed), wants_lse);
-    data.problem = problem_of(shape, {.per_head = lists.heads > 1}, wants_lse);
+    data.problem = problem_of(shape, {.per_head = lists.heads > 1, .draw = 0}, wants_lse);
     data.tensors["first"].assign(lists.first.begin(), lists.first.end());
     data.tensors["blocks"].assign(lists.blocks.begin(), lists.blocks.end());
     return data;

@@ -16,8 +16,8 @@ const Operation& operation();
 Problem problem_of(const AttentionShape& shape, const Pattern& pattern, bool wants_lse = false);
 std::pair<AttentionShape, Pattern> shape_of(const Problem& problem);
 
-/// Attention's fresh inputs, and any lists, whatever pattern the problem names. Throws std::invalid_argument, saying why, if
-/// the lists are bad.
+/// Attention's fresh inputs, and any lists, whatever pattern the problem names. Throws std::invalid_argument, saying
+/// why, if the lists are bad.
 Data make_inputs(const AttentionShape& shape, const Lists& lists, attention::Values values, std::uint64_t seed,
                  bool wants_lse = false);
 Inputs inputs_of(Data data);

@@ -3,8 +3,8 @@
 //   O = softmax(scale * Q K^T where M = 1, else -infinity) V,   LSE as in attention (operations/attention/problem.h)
 //
 // M is constant on blocks of 128 queries by 128 keys. It comes as lists: for each block of queries the numbers of the
-// blocks of keys that it sees. If causal, a query sees of these the keys up to its own place alone. A query that sees no
-// key has O = 0 and LSE = -infinity.
+// blocks of keys that it sees. If causal, a query sees of these the keys up to its own place alone. A query that sees
+// no key has O = 0 and LSE = -infinity.
 #pragma once
 
 #include <string>
@@ -22,8 +22,9 @@ constexpr int blocks_of(int n) { return (n + block - 1) / block; }
 
 /// Which blocks of keys the blocks of queries see.
 struct Lists {
-    int heads = 1;            // that have lists of their own; 1: all heads, and in any case all batches, share theirs
-    std::vector<int> first;   // list r, of block r % T_r of head r / T_r, is blocks[first[r]] to blocks[first[r + 1] - 1]
+    int heads = 1;  // that have lists of their own; 1: all heads, and in any case all batches, share theirs
+    std::vector<int>
+        first;  // list r, of block r % T_r of head r / T_r, is blocks[first[r]] to blocks[first[r + 1] - 1]
     std::vector<int> blocks;  // of keys, ascending within a list
     int block_size = block;
 
@@ -38,7 +39,7 @@ struct Pattern {
     int window = 0;          // blocks beside the diagonal, on either side; those on the diagonal are in every list
     bool butterfly = false;  // blocks whose distance from the diagonal is a power of two
     bool per_head = false;   // each head draws its own
-    int draw = 1;            // the seed of what is drawn
+    int draw = 1;            // the seed of what is drawn; 0 in the name of a problem: its lists are somebody's own
 
     bool operator==(const Pattern&) const = default;
 };

@@ -59,8 +59,7 @@ attention::AttentionRows attend(const Inputs& in, std::vector<std::size_t> rows,
 
 std::vector<int> seen_by(const AttentionShape& s, const Lists& lists, int head, int i) {
     const int end = s.causal ? std::min(s.n_k, i + 1 + s.n_k - s.n_q) : s.n_k;
-    const std::size_t list =
-        static_cast<std::size_t>((lists.heads == 1 ? 0 : head) * blocks_of(s.n_q) + i / block);
+    const std::size_t list = static_cast<std::size_t>((lists.heads == 1 ? 0 : head) * blocks_of(s.n_q) + i / block);
     std::vector<int> keys;
     for (int e = lists.first[list]; e < lists.first[list + 1]; ++e) {
         const int j = lists.blocks[static_cast<std::size_t>(e)] * block;

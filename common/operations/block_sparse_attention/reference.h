@@ -19,8 +19,8 @@ std::vector<int> seen_by(const AttentionShape& shape, const Lists& lists, int he
 /// O and LSE of these rows, in double.
 attention::AttentionRows reference_attention(const Inputs& inputs, std::vector<std::size_t> rows);
 
-/// The same in the arithmetic of standard attention: float sums; scores, P and O rounded to the dtype. How far this is from
-/// the reference says how much error is nobody's fault.
+/// The same in the arithmetic of standard attention: float sums; scores, P and O rounded to the dtype. How far this is
+/// from the reference says how much error is nobody's fault.
 attention::AttentionRows standard_attention(const Inputs& inputs, std::vector<std::size_t> rows);
 
 }  // namespace flashladder::block_sparse_attention

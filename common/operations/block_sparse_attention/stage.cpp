@@ -32,8 +32,7 @@ void Stage::launch(const Args& given) const {
     refuse(!args.blocks, "blocks is a null pointer");
     refuse(args.list_heads != 1 && args.list_heads != args.shape.heads,
            fmt::format("list_heads is {}, but must be 1 or heads {}", args.list_heads, args.shape.heads));
-    refuse(args.block_size != block,
-           fmt::format("block_size is {}, but only {} is supported", args.block_size, block));
+    refuse(args.block_size != block, fmt::format("block_size is {}, but only {} is supported", args.block_size, block));
     refuse(!args.scratch && scratch_bytes(args.shape) > 0,
            fmt::format("scratch is a null pointer, but {} bytes are needed", scratch_bytes(args.shape)));
     if (!why.empty()) throw std::invalid_argument(why);

@@ -19,8 +19,8 @@ public:
     attention::Support supports;
 
     std::size_t scratch_bytes(const AttentionShape& shape) const { return scratch_bytes_(shape); }
-    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the stage,
-    /// the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
+    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
+    /// stage, the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
     void launch(const Args& args) const;
 
     // As harness and tools see it.
