@@ -145,10 +145,10 @@ struct BlockSparseAttention {
     __device__ static OutputTile output_of_warp(const Consumer& c) {
         return {c.own().data + c.warp * OutputTile::elements};
     }
-    /// The step with which a consumer begins; those before it are skipped.
+    /// The step with which a consumer begins; the one before it is skipped.
     __device__ __forceinline__ static int first_step(Consumer& c, const Problem& p, const Task& task) {
-        // EXERCISE 26.2 Whose step is it? If causal, there may be steps at first in which no query of this consumer
-        // sees a key. Skip them, but not the last step of the task. The starter computes them all: right, and slow.
+        // EXERCISE 26.2 Whose step is it? If causal, there may be a step at first in which no query of this consumer
+        // sees a key. Skip it, if it is not the only one. The starter computes it too: right, and slow.
         // TODO: your code, instead of this.
         return 0;
         // END 26.2
