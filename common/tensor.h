@@ -6,9 +6,10 @@
 
 namespace flashladder {
 
-enum class DType { f32, bf16, f16 };
+/// i32 is for inputs that are places, not numbers to compute with: below 2^24, as the host has them as floats.
+enum class DType { f32, bf16, f16, i32 };
 
-constexpr std::size_t bytes_per_element(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
+constexpr std::size_t bytes_per_element(DType dtype) { return dtype == DType::f32 || dtype == DType::i32 ? 4 : 2; }
 
 /// Elements from a row of a (batch, heads, rows, columns) tensor to the next, from a head to the next, from a batch to the
 /// next. Rows themselves are contiguous.

@@ -171,6 +171,16 @@ TEST_CASE("each exercise is found by its own id, and with the chapter's number i
     CHECK(exercise_id(find_chapter("14b"), "14b.2") == "14b.2");
 }
 
+TEST_CASE("below a rung is the one before it of its operation, or the one that it is made of, whatever the numbers between") {
+    const auto number_below = [](const char* rung) {
+        const auto lower = below(find_chapter(rung));
+        return lower ? lower->number() : "none";
+    };
+    CHECK(number_below("07") == "06");
+    CHECK(number_below("26") == "14");
+    for (const char* lowest : {"00", "14b", "15", "capstone-1"}) CHECK(number_below(lowest) == "none");
+}
+
 TEST_CASE("files: written whole, read back, errors name the file") {
     const auto folder = std::filesystem::temp_directory_path() / ("flashladder-" + std::to_string(getpid()));
     const std::string path = (folder / "deep" / "file").string();

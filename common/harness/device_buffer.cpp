@@ -32,7 +32,11 @@ void DeviceBuffer::fill(int byte) {
 void DeviceBuffer::upload(const std::vector<float>& values, DType dtype) {
     const void* from = values.data();
     std::vector<std::uint16_t> narrow;
-    if (dtype != DType::f32) {
+    std::vector<std::int32_t> whole;
+    if (dtype == DType::i32) {
+        whole.assign(values.begin(), values.end());
+        from = whole.data();
+    } else if (dtype != DType::f32) {
         for (float x : values) narrow.push_back(to_bits(dtype, round_to(dtype, x)));
         from = narrow.data();
     }

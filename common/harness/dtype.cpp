@@ -15,6 +15,7 @@ const char* to_string(DType dtype) {
         case DType::f32: return "f32";
         case DType::bf16: return "bf16";
         case DType::f16: return "f16";
+        case DType::i32: return "i32";
     }
     return "?";
 }
@@ -28,6 +29,7 @@ DType parse_dtype(const std::string& name) {
 float round_to(DType dtype, float x) {
     switch (dtype) {
         case DType::f32:
+        case DType::i32:
             return x;
         case DType::bf16: {
             if (std::isnan(x)) return x;
@@ -79,6 +81,7 @@ double allowed_error(DType dtype) {
         case DType::f32: return 1e-5;
         case DType::bf16: return 5e-3;
         case DType::f16: return 1e-3;
+        case DType::i32: break;
     }
     return 0;
 }

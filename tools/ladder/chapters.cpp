@@ -10,6 +10,7 @@
 #include <map>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "exercises.h"
 #include "files.h"
@@ -27,6 +28,9 @@ constexpr std::string_view capstone = "capstone-";
 
 /// The last rung of each part, behind which its capstone stands.
 constexpr std::array last_rungs = {"03", "07", "14"};
+
+/// Rungs that begin another operation with the kernel of a lower one.
+constexpr std::pair<std::string_view, std::string_view> made_of[] = {{"26", "14"}};
 
 /// What chapters are sorted by: "03-row-swapped-loops", "03~capstone-1-sliding-window", "04-tensor-cores".
 std::string place_of(const Chapter& chapter) {
@@ -113,6 +117,17 @@ std::string exercise_id(const Chapter& chapter, const std::string& asked) {
     std::string number = chapter.number();
     if (number.size() > 1 && number.front() == '0') number.erase(0, 1);
     return number + asked.substr(std::min(asked.find('.'), asked.size()));
+}
+
+std::optional<Chapter> below(const Chapter& chapter) {
+    if (chapter.is_capstone()) return {};
+    std::vector<Chapter> all = chapters();
+    std::erase_if(all, [&](const Chapter& c) { return c.operation != chapter.operation; });
+    const auto self = std::ranges::find(all, chapter.name, &Chapter::name);
+    if (self != all.begin()) return *(self - 1);
+    for (const auto& [rung, lower] : made_of)
+        if (rung == chapter.number()) return find_chapter(std::string(lower));
+    return {};
 }
 
 void check_is_there(const Chapter& chapter) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ Chapter find_chapter(const std::string& name);
 
 /// The id that "1.2", "01.2" or "14b.2" means in this chapter: "1.2", "14b.2".
 std::string exercise_id(const Chapter& chapter, const std::string& asked);
+
+/// The rung that this one changes: of its operation the one before it; of the first one of an operation the rung that it is
+/// made of, if there is one. Numbers may have gaps.
+std::optional<Chapter> below(const Chapter& chapter);
 
 /// Throws std::invalid_argument, saying what makes it, if the learner's file is missing.
 void check_is_there(const Chapter& chapter);

@@ -31,20 +31,16 @@ struct TemporaryFolder {
 }  // namespace
 
 std::string diff_from_below(const Chapter& chapter) {
-    if (chapter.is_capstone()) return "";
-    std::vector<Chapter> all = chapters();
-    std::erase_if(all, [&](const Chapter& c) { return c.operation != chapter.operation; });
-    const auto self = std::find_if(all.begin(), all.end(), [&](const Chapter& c) { return c.name == chapter.name; });
-    if (self == all.begin()) return "";
-    const Chapter& below = *(self - 1);
+    const std::optional<Chapter> lower = below(chapter);
+    if (!lower) return "";
 
     const TemporaryFolder folder;
     const auto solution = [](const Chapter& c) { return without_markers(read_file(project_root() + "/" + c.solution())); };
-    const std::string before = solution(below), after = solution(chapter);
-    write_file((folder.path / below.number()).string(), before);
+    const std::string before = solution(*lower), after = solution(chapter);
+    write_file((folder.path / lower->number()).string(), before);
     write_file((folder.path / chapter.number()).string(), after);
     const std::string command = fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(),
-                                            below.solution(), chapter.solution(), below.number(), chapter.number());
+                                            lower->solution(), chapter.solution(), lower->number(), chapter.number());
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
     std::array<char, 4096> buffer;
     std::string text;

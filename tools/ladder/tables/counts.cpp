@@ -180,4 +180,23 @@ std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments
                        on_the_grid, card.name, counts_caption(r, fmt::format("one head was counted{}", card_of_times)));
 }
 
+/// What a block-sparse rung asks for and multiplies, by its lists.
+std::string counted_lists_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "heads", "causal", "lists", "of all scores", "K and V, read", "Q and O", "matrix instructions"});
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const auto bytes = [&](const char* tensor, const char* way) {
+            return row.at("counts").at("tensors").at(tensor).at(way).at("requested_bytes").template get<double>();
+        };
+        const ListsInWords words(shape);
+        table.add({shape.at("head_dim").dump(), shape.at("heads").dump(), shape.at("causal") ? "yes" : "no",
+                   words.lists, words.share, readable_bytes(bytes("K", "read") + bytes("V", "read")),
+                   readable_bytes(bytes("Q", "read") + bytes("O", "written")),
+                   fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
+    }
+    if (table.empty()) return no_rows(counts_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "N = 1024"));
+}
+
 }  // namespace flashladder::tables

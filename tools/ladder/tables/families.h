@@ -13,6 +13,7 @@ std::string ladder_table(const nlohmann::json& r, const Arguments& arguments);
 std::string rung_table(const nlohmann::json& r, const Arguments& arguments);
 std::string heads_table(const nlohmann::json& r, const Arguments& arguments);
 std::string features_table(const nlohmann::json& r, const Arguments& arguments);
+std::string lists_table(const nlohmann::json& r, const Arguments& arguments);
 
 // peers.cpp
 std::string more_table(const nlohmann::json& r, const Arguments& arguments);
@@ -24,6 +25,7 @@ std::string counted_ladder_table(const nlohmann::json& r, const Arguments& argum
 std::string rung_counts_table(const nlohmann::json& r, const Arguments& arguments);
 std::string shared_memory_table(const nlohmann::json& r, const Arguments& arguments);
 std::string causal_table(const nlohmann::json& r, const Arguments& arguments);
+std::string counted_lists_table(const nlohmann::json& r, const Arguments& arguments);
 std::string memory_table(const nlohmann::json& r, const Arguments& arguments);
 std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments);
 

@@ -161,4 +161,15 @@ std::string problem_words(const nlohmann::json& shape) {
                        shape.at("causal").get<bool>() ? ", causal" : "");
 }
 
+ListsInWords::ListsInWords(const nlohmann::json& shape) {
+    const Operation& operation = find_operation("block_sparse_attention");
+    GivenSizes sizes;
+    for (const auto& [name, value] : shape.items())
+        sizes[name] = value.is_boolean() ? value.get<bool>() : value.get<std::int64_t>();
+    const Problem problem = operation.problem(sizes), all = Operation::with(problem, {{"density", 100}});
+    const std::string text = title(problem);
+    lists = text.substr(text.find(", ") + 2);
+    share = percent(operation.flops(problem), operation.flops(all));
+}
+
 }  // namespace flashladder::tables

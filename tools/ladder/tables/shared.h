@@ -50,6 +50,13 @@ std::vector<std::string> d_mask_and_N(const nlohmann::json& shape);
 /// "d 128, N 4096, causal", or "8192 x 8192 x 8192" of a matrix product.
 std::string problem_words(const nlohmann::json& shape);
 
+/// Of a block-sparse problem: its lists in words, and which share of all scores they leave.
+struct ListsInWords {
+    std::string lists, share;
+
+    explicit ListsInWords(const nlohmann::json& shape);
+};
+
 /// The counted work of a problem, of all kinds of access together.
 struct Totals {
     double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers, matrix_instructions;

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
-
+#include "chapters.h"
 #include "shared.h"
 #include "table.h"
 
@@ -73,7 +75,7 @@ std::string rung_table(const nlohmann::json& r, const Arguments& arguments) {
 
 /// How a rung and the one below it use a card that has few heads to work on.
 std::string heads_table(const nlohmann::json& r, const Arguments& arguments) {
-    const std::string rung = arguments.at("rung"), below = fmt::format("{:02}", std::stoi(rung) - 1);
+    const std::string rung = arguments.at("rung"), below = flashladder::below(find_chapter(rung)).value().number();
     Table table({"d", "heads", "rung " + below + ", ms", "TFLOP/s", "rung " + rung + ", ms", "TFLOP/s", "faster"});
     nlohmann::json slow;
     std::string dtype;
@@ -109,6 +111,34 @@ std::string features_table(const nlohmann::json& r, const Arguments& arguments) 
     if (dtype.empty()) return no_rows(timings_file, arguments);
     return fmt::format("{}\n{}", table.markdown(),
                        caption(r, fmt::format("B = 4, N = 4096, {}; causal counts half the operations", dtype)));
+}
+
+/// A block-sparse rung on lists of several kinds, beside itself on lists of all blocks.
+std::string lists_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "causal", "lists", "of all scores", "ms", "TFLOP/s", "time against all blocks"});
+    const auto rows = [&] {
+        std::vector<nlohmann::json> all;
+        for (const auto& row : r.at("rows"))
+            if (timed(row, "grid") && is_rung(row, arguments.at("rung"))) all.push_back(row);
+        return all;
+    }();
+    if (rows.empty()) return no_rows(timings_file, arguments);
+    for (const auto& row : rows) {
+        const auto& shape = row.at("shape");
+        nlohmann::json with_all = shape;
+        with_all["density"] = 100;
+        const auto all = std::ranges::find_if(rows, [&](const auto& other) { return other.at("shape") == with_all; });
+        const ListsInWords words(shape);
+        const double ms = row.at("ms"), ms_of_all = all == rows.end() ? 0 : all->at("ms").get<double>();
+        table.add({shape.at("head_dim").dump(), shape.at("causal") ? "yes" : "no", words.lists, words.share,
+                   milliseconds(row), tflops(row), ms_of_all > 0 ? fmt::format("{:.2f}x", ms / ms_of_all) : ""});
+    }
+    const auto& shape = rows.front().at("shape");
+    const std::string what = fmt::format(
+        "B = {}, {} heads, N = {}, {}; operations are those of listed blocks, if causal half of those on the diagonal",
+        shape.at("batch").dump(), shape.at("heads").dump(), shape.at("n_q").dump(),
+        rows.front().at("dtype").get<std::string>());
+    return fmt::format("{}\n{}", table.markdown(), caption(r, what));
 }
 
 }  // namespace flashladder::tables

@@ -1,0 +1,13 @@
+// The order in which tasks are taken, in device memory: a stage that plans its tasks has it at the start of its
+// scratch.
+#pragma once
+
+namespace flashladder::block_sparse_attention {
+
+/// A block of queries of a head, and which blocks of keys it goes over: blocks[end - steps] to blocks[end - 1].
+struct alignas(16) PlannedTask {
+    int block, head;  // of queries; of the heads of all batches, one after the other
+    int end, steps;
+};
+
+}  // namespace flashladder::block_sparse_attention

@@ -1,0 +1,269 @@
+// Rung 26: the loop over keys is data. A list says which blocks of keys a block of queries sees.
+//
+// Idea      step t of a task belongs to the t-th number in its list. What is not in a list is neither loaded nor
+//           multiplied. Tasks are of unlike length now, so a small kernel puts the longest first.
+// Saves     work: what remains is the density, the share of blocks that are listed.
+// Costs     a launch before the kernel, and a number that is read before a tile can be asked for.
+// Source    FlashAttention (Dao et al., 2022), section 3.3: block-sparse FlashAttention; rung 14 for the kernel
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; lists by head or for all;
+//           scale > 0; sm_90a
+#include <algorithm>
+
+#include "lcsf/lcsf.h"
+#include "operations/attention/forward_maps.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention/task_order.h"
+#include "operations/block_sparse_attention/plan.h"
+#include "operations/block_sparse_attention/stage.h"
+#include "tile/lazy_softmax.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder::block_sparse_attention {
+namespace {
+
+constexpr int unit = 64;  // queries of a consumer
+
+// ---- before: the order of the tasks
+
+constexpr int buckets = 512;  // and threads of a block
+
+/// Tasks are T_r blocks of queries for each head. They are ordered section by section: heads whose K and V have room in
+/// L2.
+struct Planner {
+    const int *first, *blocks;  // the lists
+    bool per_head, causal;
+    int heads, T_r, T_c, N_q, N_k;
+    int tasks, tasks_of_section;
+    PlannedTask* plan;
+
+    /// Task n, without what is hidden by `causal` as a whole: the end of its list.
+    __device__ PlannedTask find(int n) const {
+        const int block_of_queries = n % T_r, head = n / T_r;
+        const int* of_list = first + (per_head ? head % heads * T_r : 0) + block_of_queries;
+        const int begin = of_list[0], behind = min((block_of_queries + 1) * block, N_q) + N_k - N_q;  // a key
+        int end = of_list[1];
+        for (int low = begin; causal && low < end;) {
+            const int middle = (low + end) / 2;
+            blocks[middle] * block < behind ? low = middle + 1 : end = middle;
+        }
+        return {block_of_queries, head, end, end - begin};
+    }
+    /// The longest tasks have bucket 0. Only with more blocks of keys than buckets do several lengths share one.
+    __device__ int bucket_of(const PlannedTask& task) const { return (T_c - task.steps) / (T_c / buckets + 1); }
+};
+
+// EXERCISE 26.3 Build: block x puts the tasks of section x into their places, plan[x * tasks_of_section] and behind:
+// each once, by their buckets, of which bucket 0 comes first. The starter leaves each task at its number: right, and
+// slow.
+// STARTER __global__ void __launch_bounds__(buckets) plan_tasks(const Planner p) {
+// STARTER     const int begin = blockIdx.x * p.tasks_of_section, end = min(begin + p.tasks_of_section, p.tasks);
+// STARTER     for (int n = begin + threadIdx.x; n < end; n += buckets) p.plan[n] = p.find(n);
+// STARTER }
+__global__ void __launch_bounds__(buckets) plan_tasks(const Planner p) {
+    __shared__ int behind[buckets];  // first how many tasks a bucket has, then the place behind its last one
+    const int begin = blockIdx.x * p.tasks_of_section, end = min(begin + p.tasks_of_section, p.tasks);
+    const int own = threadIdx.x;
+    behind[own] = 0;
+    __syncthreads();
+    for (int n = begin + own; n < end; n += buckets) atomicAdd(&behind[p.bucket_of(p.find(n))], 1);
+    __syncthreads();
+    for (int distance = 1; distance < buckets; distance *= 2) {  // sums of 2, 4, 8, ... buckets up to each
+        const int before = own >= distance ? behind[own - distance] : 0;
+        __syncthreads();
+        behind[own] += before;
+        __syncthreads();
+    }
+    for (int n = begin + own; n < end; n += buckets) {
+        const PlannedTask task = p.find(n);
+        p.plan[begin + atomicAdd(&behind[p.bucket_of(task)], -1) - 1] = task;
+    }
+}
+// END 26.3
+
+// ---- rung 14's kernel, over lists
+
+/// O = softmax(scale Q K^T) V. A task is a block of queries, 64 for each consumer, against the keys of its list.
+template <class Element, int d_, bool causal>
+struct BlockSparseAttention {
+    static constexpr int d = d_, B_c = block, consumers = block / unit, stages = d == 64 ? 4 : 2, own_slots = 2;
+    static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
+    static constexpr bool turns = true, own_is_loaded = true;
+    using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;   // Q_i, then O_i
+    using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;  // K_j
+    using SecondTile = FirstTile;                                              // V_j
+    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;  // a warp's part of O_i
+    using Scores = tile::Accumulator<16, B_c>;
+    using Consumer = lcsf::Consumer<BlockSparseAttention>;
+
+    static constexpr auto maps = attention::forward_maps<OwnTile, FirstTile, OutputTile>;  // of arguments
+
+    struct Problem {
+        attention::ForwardMaps<OwnTile, FirstTile, OutputTile> maps;
+        int N_q, N_k, heads, group;  // queries, keys; heads of a batch, and those that share a K and V
+        int tasks;
+        const PlannedTask* plan;
+        const int* blocks;  // of all lists
+        tile::LazyScale scale;
+        float* lse;
+    };
+    struct Task {
+        int i, units, head, kv_head, batch;  // from query i on
+        int end, listed;                     // its list: so many numbers, up to this place
+    };
+    struct State {
+        tile::Accumulator<16, d> O;
+        tile::Operand<Element, 16, B_c> P;
+        tile::LazySoftmax softmax;
+        int t;  // the step
+    };
+
+    // ---- tasks
+    __host__ __device__ static int tasks(const Problem& p) { return p.tasks; }
+    __device__ static Task task(const Problem& p, int n) {
+        const PlannedTask planned = p.plan[n];
+        const int i = planned.block * block, head = planned.head % p.heads;
+        const int units = min((p.N_q - i + unit - 1) / unit, consumers);
+        return {i, units, head, head / p.group, planned.head / p.heads, planned.end, planned.steps};
+    }
+    __device__ static int steps(const Task& task) { return max(task.listed, 1); }
+    /// With which key step t begins.
+    __device__ static int first_key(const Problem& p, const Task& task, int t) {
+        // EXERCISE 26.1 A list is gone through from its end, for the blocks that need a mask stand there. An empty one
+        // has a step too, of a block behind all keys: TMA fills it with zeros, and nobody sees it. In the starter a
+        // task goes over the first blocks of keys, as many as its list has: right if these are listed.
+        // STARTER return (steps(task) - 1 - t) * B_c;
+        return t < task.listed ? p.blocks[task.end - 1 - t] * B_c : p.N_k;
+        // END 26.1
+    }
+
+    // ---- load
+    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int consumer) {
+        tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
+    }
+    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(K_j, p.maps.K, full, first_key(p, task, t), task.kv_head, task.batch);
+    }
+    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        tile::load(V_j, p.maps.V, full, first_key(p, task, t), task.kv_head, task.batch);
+    }
+
+    // ---- compute, finish
+    __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
+    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
+        return task.i + c.number * unit + c.warp * 16;
+    }
+    /// Of the block from key j on, the scores of keys that a query of the warp does not see become -infinity.
+    __device__ __forceinline__ static void
+    hide(Scores& S, int j, const Consumer& c, const Problem& p, const Task& task) {
+        const int last_key = first_row(c, task) + p.N_k - p.N_q;
+        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
+        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
+    }
+    /// Where a warp's rows of O leave from.
+    __device__ static OutputTile output_of_warp(const Consumer& c) {
+        return {c.own().data + c.warp * OutputTile::elements};
+    }
+    /// The step with which a consumer begins; the one before it is skipped.
+    __device__ __forceinline__ static int first_step(Consumer& c, const Problem& p, const Task& task) {
+        // EXERCISE 26.2 Whose step is it? If causal, there may be a step at first in which no query of this consumer
+        // sees a key. Skip it, if it is not the only one. The starter computes it too: right, and slow.
+        // STARTER return 0;
+        const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
+        if (!causal || task.listed <= 1 || first_key(p, task, 0) <= last_seen) return 0;
+        c.skip();
+        return 1;  // of the next block somebody sees a key: a unit is shorter than a block
+        // END 26.2
+    }
+    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
+        s.t = first_step(c, p, task);
+        const int j = first_key(p, task, s.t);  // read here, while K_j is on its way
+        s.softmax.begin(p.scale);
+        Scores S;
+        begin_scores(S, c);
+        c.turns.pass();
+        tile::wait<0>(S);
+        c.first.give_back();
+        hide(S, j, c, p, task);
+        s.softmax.template update<true>(S, p.scale);
+        s.P = tile::to_operand<Element>(S);
+        tile::fill(s.O, 0);
+        ++s.t;
+    }
+    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
+        const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
+        for (; causal && s.t < task.listed; ++s.t) {
+            const int j = first_key(p, task, s.t);
+            if (j + B_c - 1 <= last_key) break;  // nor do later steps need a mask, whose keys come before
+            step<true>(s, j, c, p, task);
+        }
+#pragma unroll 1
+        for (; s.t < task.listed; ++s.t) step<false>(s, 0, c, p, task);
+    }
+    /// S and P of the block from key j on, while O takes up P V of the block before.
+    template <bool masked>
+    __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
+        Scores S;
+        begin_scores(S, c);
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        c.turns.pass();
+        tile::wait<1>(S);
+        c.first.give_back();
+        if (masked) hide(S, j, c, p, task);
+        const bool raised = s.softmax.template update<false>(S, p.scale);
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        s.P = tile::to_operand<Element>(S);
+        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
+    }
+    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
+        const FirstTile K_j = c.first.take();
+        c.turns.wait();
+        tile::begin_multiply_transposed(S, c.own(), K_j);
+    }
+    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        const auto lse = s.softmax.finish(s.O, p.scale);
+        const unsigned row = (task.batch * p.heads + task.head) * p.N_q;
+        if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
+        tile::store(output_of_warp(c), s.O, 0);
+    }
+
+    // ---- store
+    __device__ static void store(const Consumer& c, const Problem& p, const Task& task) {
+        tile::store(p.maps.O, output_of_warp(c), first_row(c, task), task.head, task.batch);
+    }
+};
+
+int tasks_of(const AttentionShape& s) { return s.batch * s.heads * blocks_of(s.n_q); }
+
+/// The plan, then the word that counts the tasks that are taken.
+std::size_t scratch_bytes(const AttentionShape& s) { return tasks_of(s) * sizeof(PlannedTask) + sizeof(unsigned); }
+
+void launch(const Args& args) {
+    attention::with_types_of(args.shape, [&]<class Element, int d, bool causal>() {
+        using Kernel = BlockSparseAttention<Element, d, causal>;
+        const AttentionShape& s = args.shape;
+        AttentionShape unequal = s;  // tasks are of unlike length, as if causal
+        unequal.causal = true;
+        const int section = attention::task_order(unequal, block).section, tasks = tasks_of(s), T_r = blocks_of(s.n_q);
+        PlannedTask* const plan = static_cast<PlannedTask*>(args.scratch);
+        const Planner planner{args.first, args.blocks,       args.list_heads > 1, causal, s.heads, T_r,
+                              blocks_of(s.n_k), s.n_q, s.n_k, tasks, section * T_r, plan};
+        const dim3 sections((tasks - 1) / planner.tasks_of_section + 1);
+        launch_kernel(plan_tasks, {.grid = sections, .block = dim3(buckets), .stream = args.stream}, planner);
+        const typename Kernel::Problem problem{
+            Kernel::maps(args), s.n_q, s.n_k, s.heads, s.heads / s.kv_heads, tasks, plan, args.blocks,
+            tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
+        lcsf::launch<Kernel>(problem, reinterpret_cast<unsigned*>(plan + tasks), args.stream);
+    });
+}
+
+const attention::Support supports{.stage = "26-block-lists", .head_dims = {64, 128},
+                                  .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
+                                  .grouped_query = true, .positive_scale = true, .compute_capability = 90};
+const Registration registration = {{supports, launch, scratch_bytes}};
+
+}  // namespace
+}  // namespace flashladder::block_sparse_attention

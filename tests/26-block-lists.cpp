@@ -1,0 +1,211 @@
+// Rung 26. Each exercise is judged on inputs where the later ones, still open, do not matter.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "block_sparse_attention_suite.h"
+#include "launch.h"
+#include "operations/attention/task_order.h"
+#include "operations/block_sparse_attention/plan.h"
+
+namespace flashladder::block_sparse_attention {
+namespace {
+
+constexpr int unit = 64;  // queries of a consumer
+
+/// With scores that are all 0, and values by which O shows which blocks of keys it has taken up. What is wrong with the
+/// first query that has others than its list; "" if nothing is.
+std::string wrong_blocks(const AttentionShape& s, const Lists& lists, std::uint64_t seed) {
+    Data data = make_inputs(s, lists, Values::normal, seed);
+    const std::size_t d = std::size_t(s.head_dim), n_q = std::size_t(s.n_q);
+    std::ranges::fill(data.tensors.at("K"), 0.0f);
+    std::vector<float>& V = data.tensors.at("V");
+    for (std::size_t x = 0; x < V.size(); ++x) V[x] = x % d == x / d % std::size_t(s.n_k) / block;
+    std::vector<float> O;
+    try {
+        O = run(stage_under_test(), data).tensors.at("O");
+    } catch (const CudaError& error) {
+        return error.what();
+    }
+    for (std::size_t r = 0; r < O.size() / d; ++r) {
+        const std::size_t list = (lists.heads > 1 ? r / n_q * std::size_t(blocks_of(s.n_q)) : 0) + r % n_q / block;
+        const std::vector<int> listed(lists.blocks.begin() + lists.first[list],
+                                      lists.blocks.begin() + lists.first[list + 1]);
+        std::vector<int> taken;
+        for (std::size_t x = 0; x < d; ++x)
+            if (O[r * d + x] != 0) taken.push_back(int(x));
+        const bool is_nan = std::any_of(&O[r * d], &O[r * d] + d, [](float x) { return x != x; });
+        if (taken != listed)
+            return fmt::format("query {} of head {}, whose list of blocks is [{}], has taken up {} ({})", r % n_q,
+                               r / n_q, fmt::join(listed, " "),
+                               is_nan ? "nan" : fmt::format("[{}]", fmt::join(taken, " ")), words(s, lists));
+    }
+    return "";
+}
+
+TEST_CASE("EXERCISE 26.1: a step is of the block of keys that its list names") {
+    std::mt19937_64 random(test_seed());
+    const auto fault = [&](const AttentionShape& s, const Lists& lists, Values values, std::uint64_t seed) {
+        const std::string wrong = wrong_blocks(s, lists, seed);
+        return wrong.empty() ? block_sparse_attention::fault(s, lists, values, seed) : wrong;
+    };
+    for (const int d : {64, 128}) {
+        // Blocks that are not the first ones, in an order that is not that of another list.
+        const AttentionShape s = shape_of(1, 3 * block - int(random() % 60), 6 * block - int(random() % 100), d);
+        for (const auto& rows :
+             {std::vector<std::vector<int>>{{5}, {2}, {3}}, {{1, 4}, {0, 2, 5}, {3, 4, 5}}, {{0, 5}, {}, {2, 3}}}) {
+            const std::string wrong = fault(s, lists_of(s, rows), Values::normal, random());
+            CHECK_MESSAGE(wrong.empty(), wrong);
+            if (!wrong.empty()) return;
+        }
+        AttentionShape heads = s;
+        heads.heads = 2;
+        const std::string wrong =
+            fault(heads, lists_of(heads, {{0}, {1, 3}, {2}, {3}, {}, {0, 4}}), Values::normal, random());
+        CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+/// Matrix instructions of units and the blocks of keys that they see, and of one block a task where they see none.
+std::uint64_t expected_products(const AttentionShape& s, const Lists& lists) {
+    std::uint64_t blocks = 0;
+    for (int i = 0; i < s.n_q; i += unit) {
+        const std::size_t r = std::size_t(i / block);
+        const int last_seen = s.causal ? i + unit - 1 + s.n_k - s.n_q : s.n_k - 1;
+        std::uint64_t seen = 0;
+        for (int e = lists.first[r]; e < lists.first[r + 1]; ++e)
+            seen += lists.blocks[std::size_t(e)] * block <= last_seen;
+        blocks += std::max<std::uint64_t>(seen, 1);
+    }
+    return blocks * std::uint64_t(s.heads * (s.head_dim / 16 + block / 16));
+}
+#endif
+
+TEST_CASE("EXERCISE 26.2: a consumer computes with the blocks that its queries see, and gives back all") {
+    std::mt19937_64 random(test_seed());
+    const int some = drawn_length(unit, 1, 200, test_seed());
+    std::size_t combination = 0;
+    for (const int d : {64, 128})
+        // The diagonal goes along the border of blocks, through the middle of one, anywhere; before the first key too.
+        for (const int more : {0, -unit, unit, some, -some, 300}) {
+            if (!takes_combination(combination++, 2)) continue;
+            const int n_q = block + 1 + int(random() % block);
+            const AttentionShape s = shape_of(1, n_q, std::max(1, n_q + more), d, true);
+            std::vector<int> all(std::size_t(blocks_of(s.n_k)));
+            for (std::size_t j = 0; j < all.size(); ++j) all[j] = int(j);
+            if (all.size() > 2) all.erase(all.begin() + 1);
+            const Lists lists = lists_of(s, {std::size_t(blocks_of(n_q)), all});
+            const std::string wrong = fault(s, lists, Values::normal, random());
+            CHECK_MESSAGE(wrong.empty(), wrong);
+            if (!wrong.empty()) return;
+#ifndef FLASHLADDER_GPU
+            check_count(
+                "matrix instructions: a block that no query of a consumer sees has none, but for one block a task",
+                counts_of(s, lists).work.total().matrix_instructions, expected_products(s, lists), words(s, lists));
+#endif
+        }
+}
+
+#ifndef FLASHLADDER_GPU
+/// Many tasks of a few lengths, so that threads meet at their buckets.
+std::string race_of_plans() {
+    std::mt19937_64 random(test_seed());
+    const AttentionShape s = shape_of(12, 10, 2 * block, 64);
+    const Data data = make_inputs(s, drawn_lists(random, s, true), Values::normal, test_seed());
+    return emulator::find_race([&] { run(stage_under_test(), data); });
+}
+#endif
+
+/// What the stage under test has planned. Empty where the kernel stops, and then the test has failed.
+std::vector<PlannedTask> plan_of(const AttentionShape& s, const Lists& lists) {
+    std::vector<PlannedTask> plan(std::size_t(s.batch * s.heads * blocks_of(s.n_q)));
+    try {
+        const DeviceProblem problem(stage_under_test(), make_inputs(s, lists, Values::normal, test_seed()));
+        stage_under_test().launch(problem.data());
+        check_cuda(cudaDeviceSynchronize(), "launch");
+        check_cuda(
+            cudaMemcpy(plan.data(), problem.data().scratch, plan.size() * sizeof plan[0], cudaMemcpyDeviceToHost),
+            "plan");
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        plan.clear();
+    }
+    return plan;
+}
+
+/// The steps of the task that a block of queries is, and where its list ends.
+PlannedTask expected_task(const AttentionShape& s, const Lists& lists, int number) {
+    const int T_r = blocks_of(s.n_q), head = number / T_r, i = number % T_r;
+    const std::size_t r = std::size_t(lists.heads > 1 ? head % s.heads * T_r + i : i);
+    const int last = std::min((i + 1) * block, s.n_q) - 1 + s.n_k - s.n_q;
+    int end = lists.first[r];
+    while (end < lists.first[r + 1] && (!s.causal || lists.blocks[std::size_t(end)] * block <= last)) ++end;
+    return {i, head, end, end - lists.first[r]};
+}
+
+TEST_CASE("EXERCISE 26.3: tasks come once each, the longest of a section first") {
+#ifndef FLASHLADDER_GPU
+    const std::string race = race_of_plans();
+    CHECK_MESSAGE(race.empty(), race);
+    if (!race.empty()) return;
+#endif
+    std::mt19937_64 random(test_seed());
+    std::uint64_t turn = test_seed();
+    // Few tasks, more than threads; one section, several, the last one smaller; lists of one length, and of many.
+    for (const auto& [heads, n_q, n_k, heads_in_L2] : {std::tuple(2, 200, 600, 100),
+                                                       {5, 150, 500, 2},
+                                                       {3, 1, 300, 1},
+                                                       {520, 1, 130, 1000},
+                                                       {1, 200, 600 * block, 1}}) {
+        const bool causal = turn++ % 2;
+        AttentionShape s = shape_of(heads, n_q, n_k, 64, causal);
+        if (heads > 100 || n_k > 100 * block) s.kv_heads = 1;
+        const double bytes_of_head = 2.0 * s.n_k * s.head_dim * 2 * s.kv_heads / s.heads;
+        const VirtualGpu gpu(4, std::size_t(heads_in_L2 * bytes_of_head * 100 / lcsf::most_of_L2) + 1000);
+        Lists lists = drawn_lists(random, s, heads < 100);
+        if (n_k > 100 * block) lists = lists_of(s, {{0}, {7, 50, 100, 300, 301, 302, 599}});  // no neighbours in length
+        const std::vector<PlannedTask> plan = plan_of(s, lists);
+        if (plan.empty()) return;
+        const int T_r = blocks_of(n_q), tasks = int(plan.size());
+        AttentionShape unequal = s;
+        unequal.causal = true;
+        const int of_section = attention::task_order(unequal, block).section * T_r;
+        std::vector<int> times(plan.size());
+        for (int n = 0; n < tasks; ++n) {
+            const PlannedTask& task = plan[std::size_t(n)];
+            const std::string where =
+                fmt::format("plan[{}], of {} tasks in sections of {}, {}", n, tasks, of_section, words(s, lists));
+            const bool is_one = task.block >= 0 && task.block < T_r && task.head >= 0 && task.head < s.heads;
+            CHECK_MESSAGE(is_one, fmt::format("block {} of head {} is no task: {}", task.block, task.head, where));
+            if (!is_one) return;
+            const int number = task.head * T_r + task.block;
+            const PlannedTask expected = expected_task(s, lists, number);
+            const auto say = [&](const std::string& wrong) {
+                FAIL_CHECK(fmt::format("block {} of head {} {}: {}", task.block, task.head, wrong, where));
+                return false;
+            };
+            bool good = true;
+            if (task.end != expected.end || task.steps != expected.steps)
+                good = say(fmt::format("has {} steps up to place {}, expected {} up to {}", task.steps, task.end,
+                                       expected.steps, expected.end));
+            else if (++times[std::size_t(number)] > 1)
+                good = say("comes a second time");
+            else if (number / of_section != n / of_section)
+                good =
+                    say(fmt::format("is of section {}, and stands in section {}", number / of_section, n / of_section));
+            else if (n % of_section > 0 && plan[std::size_t(n) - 1].steps < task.steps)
+                good = say(fmt::format("has {} steps, and the task before it has {}, expected the longest first",
+                                       task.steps, plan[std::size_t(n) - 1].steps));
+            if (!good) return;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace flashladder::block_sparse_attention
