@@ -10,7 +10,7 @@
 
 #include "block_sparse_attention_suite.h"
 #include "launch.h"
-#include "operations/attention/task_order.h"
+#include "operations/attention/sections.h"
 #include "operations/block_sparse_attention/plan.h"
 
 namespace flashladder::block_sparse_attention {
@@ -175,7 +175,7 @@ TEST_CASE("EXERCISE 26.3: tasks come once each, the longest of a section first")
         const int T_r = blocks_of(n_q), tasks = int(plan.size());
         AttentionShape unequal = s;
         unequal.causal = true;
-        const int of_section = attention::task_order(unequal, block).section * T_r;
+        const int of_section = attention::heads_of_a_section(unequal) * T_r;
         std::vector<int> times(plan.size());
         for (int n = 0; n < tasks; ++n) {
             const PlannedTask& task = plan[std::size_t(n)];
