@@ -10,7 +10,7 @@
 
 #include "block_sparse_attention_suite.h"
 #include "launch.h"
-#include "operations/attention/sections.h"
+#include "lcsf/schedule.h"
 #include "operations/block_sparse_attention/plan.h"
 
 namespace flashladder::block_sparse_attention {
@@ -149,6 +149,14 @@ PlannedTask expected_task(const AttentionShape& s, const Lists& lists, int numbe
     return {i, head, end, end - lists.first[r]};
 }
 
+/// Heads whose K and V have room in L2, in sections of equal size.
+int heads_of_section(const AttentionShape& s) {
+    const double bytes = 2.0 * s.n_k * s.head_dim * double(bytes_per_element(s.dtype)) * s.kv_heads / s.heads;
+    const double l2_bytes = device_attribute(cudaDevAttrL2CacheSize) * (lcsf::most_of_L2 / 100.0);
+    const int all = s.batch * s.heads, most = std::clamp(int(l2_bytes / bytes), 1, all), sections = (all + most - 1) / most;
+    return (all + sections - 1) / sections;
+}
+
 TEST_CASE("EXERCISE 26.3: tasks come once each, the longest of a section first") {
 #ifndef FLASHLADDER_GPU
     const std::string race = race_of_plans();
@@ -173,9 +181,7 @@ TEST_CASE("EXERCISE 26.3: tasks come once each, the longest of a section first")
         const std::vector<PlannedTask> plan = plan_of(s, lists);
         if (plan.empty()) return;
         const int T_r = blocks_of(n_q), tasks = int(plan.size());
-        AttentionShape unequal = s;
-        unequal.causal = true;
-        const int of_section = attention::heads_of_a_section(unequal) * T_r;
+        const int of_section = heads_of_section(s) * T_r;
         std::vector<int> times(plan.size());
         for (int n = 0; n < tasks; ++n) {
             const PlannedTask& task = plan[std::size_t(n)];

@@ -261,7 +261,7 @@ TEST_CASE("keys and values in blocks of no list reach nobody, whatever they are"
     for (const bool causal : {false, true}) {
         ++turn;
         const AttentionShape s = shape_number(turn, 2, 300, 650, causal);
-        const Lists lists = lists_of(s, {{0, 2}, {2, 5}, {}});
+        const Lists lists = lists_of(s, {{1, 2}, {2, 5}, {}});
         Data data = make_inputs(s, lists, Values::normal, random(), true);
         const Data expected = run(stage_under_test(), data);
         const std::set<int> listed(lists.blocks.begin(), lists.blocks.end());

@@ -131,10 +131,9 @@ Rung prepared(const std::string& name) {
     const std::string number = number_of(name), target = "trial-" + number, whole = "chapter-" + number;
     Rung rung{name, {}, {}, {}, {}};
     const std::string trial = fmt::format("{}/trials/{}.cu", BUILD, number),
-                      chapter = fmt::format("{}/{}", SOURCE, find_chapter(name).file()),
-                      variants = fmt::format("{}/solutions/{}/variants.cu", SOURCE, name);
+                      chapter = fmt::format("{}/{}", SOURCE, find_chapter(name).file());
     rung.quick = recipe_of(target, trial, trial);
-    rung.whole = recipe_of(whole, chapter, fs::exists(variants) ? variants : chapter);
+    rung.whole = recipe_of(whole, chapter, chapter);
 
     const Done run = shell(fmt::format("bin/{} --seed={} --duration=true", target, test_seed()));
     std::istringstream lines(run.output);
