@@ -12,7 +12,7 @@
 #include "lcsf/lcsf.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
-#include "operations/attention/task_order.h"
+#include "operations/attention/sections.h"
 #include "operations/block_sparse_attention/plan.h"
 #include "operations/block_sparse_attention/stage.h"
 #include "tile/lazy_softmax.h"
@@ -226,7 +226,7 @@ void launch(const Args& args) {
         const AttentionShape& s = args.shape;
         AttentionShape unequal = s;  // tasks are of unlike length, as if causal
         unequal.causal = true;
-        const int section = attention::task_order(unequal, block).section, tasks = tasks_of(s), T_r = blocks_of(s.n_q);
+        const int section = attention::heads_of_a_section(unequal), tasks = tasks_of(s), T_r = blocks_of(s.n_q);
         PlannedTask* const plan = static_cast<PlannedTask*>(args.scratch);
         const Planner planner{args.first, args.blocks,       args.list_heads > 1, causal, s.heads, T_r,
                               blocks_of(s.n_k), s.n_q, s.n_k, tasks, section * T_r, plan};
