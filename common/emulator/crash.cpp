@@ -18,7 +18,7 @@
 namespace emulator {
 namespace {
 
-constexpr std::array signals{SIGFPE, SIGSEGV, SIGBUS, SIGVTALRM};
+constexpr std::array signals{SIGFPE, SIGSEGV, SIGBUS, SIGABRT, SIGVTALRM};
 
 /// Those of the signal handler, and of what puts a crash into words: a kernel's own may have overflowed.
 alignas(64) std::array<char, 64 * 1024> handler_stack;
@@ -32,12 +32,16 @@ std::vector<const void*> thrown_from;
 
 [[noreturn]] void report_crash() {
     Place where(reinterpret_cast<const void*>(crash.pc + 1));  // as if it were a return address
-    where.calls = keep_calls_of_stopped(where.pc, reinterpret_cast<const void*>(crash.frame));
+    if (crash.frame) where.calls = keep_calls_of_stopped(where.pc, reinterpret_cast<const void*>(crash.frame));
     if (crash.signal == SIGVTALRM)
         fail(cudaErrorLaunchTimeout, where, [] {
             return fmt::format("endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this is "
                                "called",
                                settings().longest_launch);
+        });
+    if (crash.signal == SIGABRT)
+        fail(cudaErrorLaunchFailure, where, [] {
+            return "stack smashed: this function has written past the end of a local array, or the like";
         });
     if (crash.signal == SIGFPE)
         fail(cudaErrorLaunchFailure, where, [] {
@@ -55,19 +59,6 @@ std::vector<const void*> thrown_from;
     });
 }
 
-/// What has happened where.
-Crash crash_of(int signal, const siginfo_t& info, const mcontext_t& machine) {
-    Crash crash{signal, reinterpret_cast<std::uintptr_t>(info.si_addr)};
-#if defined(__x86_64__)
-    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-    crash.frame = static_cast<std::uintptr_t>(machine.gregs[REG_RBP]);
-#elif defined(__aarch64__)
-    crash.pc = machine.pc;
-    crash.frame = machine.regs[29];
-#endif
-    return crash;
-}
-
 /// Whether what runs is a kernel's own line: it can be left where it is. The emulator, which a kernel calls at every
 /// access, might be half way through something.
 bool is_in_kernel(std::uintptr_t pc) {
@@ -78,12 +69,38 @@ bool is_in_kernel(std::uintptr_t pc) {
            name.find("3fmt") == name.npos;
 }
 
+/// The kernel's function that has called what has ended in abort(): the innermost return address on the thread's stack that
+/// is a kernel's. Frame pointers lead nowhere: what is on the stack of who has smashed it is not what was there.
+std::uintptr_t caller_of_abort(std::uintptr_t stack_pointer) {
+    for (std::uintptr_t at = stack_pointer; at + sizeof at <= current->stack_end; at += sizeof at) {
+        const std::uintptr_t address = *reinterpret_cast<const std::uintptr_t*>(at);
+        if (is_in_kernel(address - 1)) return address - 1;
+    }
+    return 0;
+}
+
+/// What has happened where.
+Crash crash_of(int signal, const siginfo_t& info, const mcontext_t& machine) {
+    Crash crash{signal, reinterpret_cast<std::uintptr_t>(info.si_addr)};
+#if defined(__x86_64__)
+    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+    crash.frame = static_cast<std::uintptr_t>(machine.gregs[REG_RBP]);
+    const auto stack_pointer = static_cast<std::uintptr_t>(machine.gregs[REG_RSP]);
+#elif defined(__aarch64__)
+    crash.pc = machine.pc;
+    crash.frame = machine.regs[29];
+    const std::uintptr_t stack_pointer = machine.sp;
+#endif
+    if (signal == SIGABRT && current) crash.pc = caller_of_abort(stack_pointer), crash.frame = 0;
+    return crash;
+}
+
 /// Lets report_crash() run instead of what has crashed, once the handler has returned.
 void handle(int signal, siginfo_t* info, void* data) {
     mcontext_t& machine = static_cast<ucontext_t*>(data)->uc_mcontext;
     const Crash now = crash_of(signal, *info, machine);
     if (signal == SIGVTALRM && (!current || reporting || !is_in_kernel(now.pc))) return;  // it comes again soon
-    if (!current || reporting) {  // not a kernel's doing: it happens again, and ends the program
+    if (!current || reporting || now.pc == 0) {  // not a kernel's doing: it happens again, and ends the program
         ::signal(signal, SIG_DFL);
         return;
     }

@@ -11,8 +11,8 @@
 
 namespace emulator {
 
-/// From here to the end of the scope, a division by zero, a stack overflow or a wild access of a kernel stops the
-/// launch; and its being there after `seconds` of the processor, if that is not 0.
+/// From here to the end of the scope, a division by zero, a stack that overflows or is smashed, or a wild access of a
+/// kernel stops the launch; and its being there after `seconds` of the processor, if that is not 0.
 class CrashGuard {
 public:
     explicit CrashGuard(int seconds);
@@ -22,7 +22,7 @@ public:
 private:
     const bool is_limited_;
     stack_t stack_before_;
-    std::array<struct sigaction, 4> before_;
+    std::array<struct sigaction, 5> before_;
 };
 
 /// Where the last exception of a kernel was thrown: the innermost place in the kernel or what it calls.

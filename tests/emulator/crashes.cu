@@ -78,6 +78,34 @@ TEST_CASE("failure: a stack that is too small") {
     CHECK_NOTHROW(launch_kernel(recurse, {4, 64}, 5, lines.data()));
 }
 
+/// Writes behind its array. Compilers that guard the stack, as this file is compiled, see it at the function's end.
+__attribute__((noinline)) void fill(int n, int* lines) {
+    volatile int local[8];
+    volatile int* const p = local;  // or the index would be looked at
+    for (int i = 0; i < n; ++i) p[i] = -1;
+    lines[1] = local[3];
+}
+__global__ void smash(int n, int* lines) {
+    if (!is_culprit()) return;
+    lines[0] = __LINE__ + 1;
+    fill(n, lines);
+    lines[2] = 1;
+}
+
+TEST_CASE("failure: a stack that is smashed") {
+    const DeviceArray<int> lines(3);
+    CHECK_NOTHROW(launch_kernel(smash, {4, 64}, 8, lines.data()));
+    for (int times = 0; times < 2; ++times) {
+        CHECK_THROWS_AS(launch_kernel(smash, {4, 64}, 12, lines.data()), CudaError);
+        const Report report = last_report();
+        CHECK(report.kind == "stack smashed");
+        CHECK(report.kernel == "smash");
+        CHECK(report.thread == "(40, 0, 0) of (64, 1, 1)");
+        CHECK(contains(report.source, "tests/emulator/crashes.cu:"));
+    }
+    check_gpu_works();
+}
+
 /// Inline assembly has no hook.
 __global__ void store_unseen(int* p, int* lines) {
     if (!is_culprit()) return;
@@ -117,7 +145,7 @@ TEST_CASE("failure: an exception in a kernel") {
 
 TEST_CASE("failure: the program's own handlers of signals are back after a launch") {
     const auto own = [](int) {};
-    for (const int signal : {SIGFPE, SIGSEGV, SIGBUS}) {
+    for (const int signal : {SIGFPE, SIGSEGV, SIGBUS, SIGABRT}) {
         const auto before = std::signal(signal, own);
         const DeviceArray<int> lines(3);
         CHECK_NOTHROW(launch_kernel(recurse, {4, 64}, 5, lines.data()));
