@@ -81,18 +81,18 @@ std::uintptr_t caller_of_abort(std::uintptr_t stack_pointer) {
 
 /// What has happened where.
 Crash crash_of(int signal, const siginfo_t& info, const mcontext_t& machine) {
-    Crash crash{signal, reinterpret_cast<std::uintptr_t>(info.si_addr)};
+    Crash found{signal, reinterpret_cast<std::uintptr_t>(info.si_addr)};
 #if defined(__x86_64__)
-    crash.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-    crash.frame = static_cast<std::uintptr_t>(machine.gregs[REG_RBP]);
+    found.pc = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+    found.frame = static_cast<std::uintptr_t>(machine.gregs[REG_RBP]);
     const auto stack_pointer = static_cast<std::uintptr_t>(machine.gregs[REG_RSP]);
 #elif defined(__aarch64__)
-    crash.pc = machine.pc;
-    crash.frame = machine.regs[29];
+    found.pc = machine.pc;
+    found.frame = machine.regs[29];
     const std::uintptr_t stack_pointer = machine.sp;
 #endif
-    if (signal == SIGABRT && current) crash.pc = caller_of_abort(stack_pointer), crash.frame = 0;
-    return crash;
+    if (signal == SIGABRT && current) found.pc = caller_of_abort(stack_pointer), found.frame = 0;
+    return found;
 }
 
 /// Lets report_crash() run instead of what has crashed, once the handler has returned.
@@ -100,7 +100,8 @@ void handle(int signal, siginfo_t* info, void* data) {
     mcontext_t& machine = static_cast<ucontext_t*>(data)->uc_mcontext;
     const Crash now = crash_of(signal, *info, machine);
     if (signal == SIGVTALRM && (!current || reporting || !is_in_kernel(now.pc))) return;  // it comes again soon
-    if (!current || reporting || now.pc == 0) {  // not a kernel's doing: it happens again, and ends the program
+    // Not a kernel's doing: it happens again, and ends the program.
+    if (!current || reporting || (signal == SIGABRT && now.pc == 0)) {
         ::signal(signal, SIG_DFL);
         return;
     }
