@@ -35,9 +35,9 @@ std::vector<const void*> thrown_from;
     if (crash.frame) where.calls = keep_calls_of_stopped(where.pc, reinterpret_cast<const void*>(crash.frame));
     if (crash.signal == SIGVTALRM)
         fail(cudaErrorLaunchTimeout, where, [] {
-            return fmt::format("endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this is "
-                               "called",
-                               settings().longest_launch);
+            return fmt::format(
+                "endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this is called",
+                settings().longest_launch);
         });
     if (crash.signal == SIGABRT)
         fail(cudaErrorLaunchFailure, where, [] {
@@ -69,8 +69,8 @@ bool is_in_kernel(std::uintptr_t pc) {
            name.find("3fmt") == name.npos;
 }
 
-/// The kernel's function that has called what has ended in abort(): the innermost return address on the thread's stack that
-/// is a kernel's. Frame pointers lead nowhere: what is on the stack of who has smashed it is not what was there.
+/// The kernel's function that has called what has ended in abort(): the innermost return address on the thread's stack
+/// that is a kernel's. Frame pointers lead nowhere: what is on the stack of who has smashed it is not what was there.
 std::uintptr_t caller_of_abort(std::uintptr_t stack_pointer) {
     for (std::uintptr_t at = stack_pointer; at + sizeof at <= current->stack_end; at += sizeof at) {
         const std::uintptr_t address = *reinterpret_cast<const std::uintptr_t*>(at);
