@@ -36,7 +36,8 @@ std::vector<const void*> thrown_from;
     if (crash.signal == SIGVTALRM)
         fail(cudaErrorLaunchTimeout, where, [] {
             return fmt::format(
-                "endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this is called",
+                "endless: the launch has taken {} s of the processor and goes on: a loop never ends, here or where this "
+                "is called",
                 settings().longest_launch);
         });
     if (crash.signal == SIGABRT)
