@@ -5,7 +5,6 @@
 
 #include "harness/asked.h"
 #include "harness/own_stream.h"
-#include "launch.h"
 
 namespace flashladder::attention_backward {
 namespace {
