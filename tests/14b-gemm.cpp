@@ -242,7 +242,7 @@ void check_order_of_work(const std::string& variant) {
     const Stage& stage = form(variant);
     std::vector<emulator::LaunchActivity> launches;
     try {
-        launches = emulator::record_activity(0, [&] { run(stage, fresh(s)); });
+        launches = emulator::record_activity(0, [&] { run(stage, fresh(s)); }, true);
     } catch (const CudaError& error) {
         FAIL_CHECK(std::string(error.what()));
         return;
@@ -262,6 +262,7 @@ void check_order_of_work(const std::string& variant) {
         const auto of_step = products / (tasks * steps);
         std::ptrdiff_t begun = 0, given_back = 0;
         int alone = 0, numbers = 0, outputs = 0;
+        std::uint64_t last_done = 0;  // the product that was begun last; each is done as late as the waits allow
         for (const auto& activity : mine) {
             given_back += activity.what == Doing::arrive && activity.line.starts_with("common/lcsf/lcsf.h");
             if (activity.what == Doing::wait && activity.line.starts_with("common/lcsf/tasks.h") && activity.counts) {
@@ -269,11 +270,16 @@ void check_order_of_work(const std::string& variant) {
                 check_is(
                     fmt::format("tiles given back when the next number is read, at the end of task {}", numbers - 1),
                     double(given_back), 2 * (numbers * steps - 1), where);
+                CHECK_MESSAGE((last_done > activity.end),
+                              fmt::format("the last step of task {} has been waited for when the next number is read, "
+                                          "expected to be under way until `finish` ({})",
+                                          numbers - 1, where));
             }
             if (activity.what == Doing::wait && is_for_output(activity.line) && activity.counts && outputs++ == 0)
                 check_is("steps begun in task 1 before the template waits for C of task 0 to have left",
                          double(begun / of_step - steps), 1, where);
             if (activity.what != Doing::product) continue;
+            last_done = activity.happened;
             const auto step = begun / of_step % steps, done = begun / of_step / steps * steps;
             if (begun++ % of_step != 0) continue;
             alone += step > 0 && activity.pending == 0;
