@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+
+#include "harness/project_root.h"
+
 namespace flashladder {
 namespace {
 
@@ -41,6 +45,26 @@ TEST_CASE("each unit's clocks are its work by its rate") {
     CHECK(clocks(of_one({{"exponentials", 3200}, {"divisions", 1600}}), "XU") == 30);
     CHECK(clocks(of_one({{"exponentials", 6400}}), "ALU") == 15);  // a maximum, and half a conversion
     CHECK(clocks(of_one({{"exponentials", 6400}}, 0, DType::f32), "ALU") == 10);
+}
+
+TEST_CASE("what the model takes for the rate of an instruction is what was measured") {
+    std::ifstream file(project_root() + "/docs/results/rates.json");
+    const Card& h100 = find_card("H100");
+    const auto modelled = [&](json work, const char* unit) {
+        return 1e6 / clocks(model_costs(h100, flops, DType::bf16, counts({launch(work)}), 1), unit) / h100.multiprocessors;
+    };
+    int compared = 0;
+    const json measured = json::parse(file);
+    for (const json& row : measured.at("rows")) {
+        const std::string what = row.at("what");
+        json work = {{what == "ex2" ? "exponentials" : "matrix_flops", 1e6}};
+        if (what.starts_with("wgmma")) work["shared"]["wgmma_operand"]["wavefronts"] = 1;
+        if (row.at("unit") != "operations/clock") continue;
+        CAPTURE(what);
+        CHECK(row.at("rate").get<double>() == doctest::Approx(modelled(work, what == "ex2" ? "XU" : "tensor cores")).epsilon(0.01));
+        ++compared;
+    }
+    CHECK(compared >= 14);
 }
 
 TEST_CASE("tensor cores: wgmma has the whole rate, mma two thirds of it; without them products are for the FMA") {

@@ -352,6 +352,36 @@ TEST_CASE("pipes clocks: what was measured beside what the work takes by itself"
     CHECK(project.has("pipes clocks", "| d 64, N 4096, causal | 13 | 20000 | 3355 | 17% | 3355 | 200 |"));
 }
 
+TEST_CASE("rates of instructions beside their unit's; adds and stores by what they go to") {
+    const Project project;
+    const auto row = [](const char* what, const char* how, double rate, const char* unit) {
+        return json{{"what", what}, {"how", how}, {"rate", rate}, {"unit", unit}};
+    };
+    project.write("rates.json", measured({{"rows",
+                                           {row("mma.m16n8k16", "16 warps", 2048, "operations/clock"), row("ex2", "16 warps", 8, "operations/clock"),
+                                            row("bulk add", "8 MB", 3.789, "TB/s"), row("bulk add", "64 MB", 2, "TB/s"),
+                                            row("bulk store", "8 MB", 0.05, "TB/s")}}}));
+    CHECK(project.has("rates", "| `mma.m16n8k16` | 16 warps | 2048 | 50% |"));
+    CHECK(project.has("rates", "| `ex2` | 16 warps | 8.0 | 50% |"));
+    CHECK(project.table("rates").find("bulk") == std::string::npos);
+    CHECK(project.has("adds", "| into | bulk add | bulk store |"));
+    CHECK(project.has("adds", "| 8 MB | 3.79 | 0.050 |"));
+    CHECK(project.has("adds", "| 64 MB | 2.00 |"));
+    CHECK(project.table("adds").find("mma") == std::string::npos);
+}
+
+TEST_CASE("the paper's bytes beside the counted ones of two rungs, of one head times as many as it has") {
+    const Project project;
+    const auto row = [](const char* stage, double distinct, int d = 64) {
+        const char* operation = std::string(stage) > "15" ? "attention_backward" : "attention";
+        return json{{"stage", stage}, {"operation", operation}, {"shape", attention(d, 1024, false, 1, 1, 1)}, {"shared_bytes", 227 * 1024},
+                    {"counts", {{"distinct_bytes", distinct}, {"requested_bytes", 2 * distinct}}}};
+    };
+    project.write("counts.json", measured({{"rows", {row("00-a", 1e7), row("00-a", 5e7, 128), row("15-b", 2e7), row("01-c", 1e6), row("16-d", 1e6)}}}));
+    CHECK(project.has("paper-bytes", "| standard | 40.3 | 00 and 15 | 30.7 | 61.4 |"));
+    CHECK(project.has("paper-bytes", "| FlashAttention | 4.4 | 01 and 16 | 2.0 | 4.1 |"));
+}
+
 TEST_CASE("what the emulator has is read from its headers") {
     const std::string list = generated_table("emulator-functions");
     for (const char* name : {"`cudaMallocManaged`", "`cudaLaunchCooperativeKernel`", "`cudaOccupancyMaxPotentialBlockSize`",

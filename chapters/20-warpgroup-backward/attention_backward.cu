@@ -3,7 +3,7 @@
 // Idea      a tile in shared memory is an operand in two ways, as it lies: Q and dO along their rows for the scores, from row
 //           to row for dK and dV; K too, for the scores and for dQ. dS^T, which each warpgroup stores for both, is read from
 //           row to row: nothing is transposed
-// Saves     ldmatrix, its registers and issue slots; mma.sync reaches 62% of what wgmma does. The threads, while the tensor
+// Saves     ldmatrix, its registers and issue slots; mma.sync reaches two thirds of what wgmma does. The threads, while the tensor
 //           cores are at work, find exponentials, and add up dQ, four floats at once
 // Costs     162 KB of shared memory and 250 registers: one block a multiprocessor, whose warpgroups meet once a step
 // Source    FlashAttention-3 (Shah et al., 2024), backward pass, without its roles

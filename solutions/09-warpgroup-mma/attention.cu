@@ -3,7 +3,7 @@
 // Idea      wgmma multiplies a (64, 16) by a (16, n) matrix for four warps together. B, and A if wanted, come from shared
 //           memory as TMA left them: a descriptor of 64 bits says where. The instruction runs on while the threads do;
 //           they wait for it as they wait for a copy.
-// Saves     ldmatrix, with its registers and issue slots; mma.sync reaches about 62% of what wgmma does. A block is small
+// Saves     ldmatrix, with its registers and issue slots; mma.sync reaches two thirds of what wgmma does. A block is small
 //           enough for four on a multiprocessor: while one waits, others multiply.
 // Costs     registers that nobody may touch while a product is under way: fence, commit, wait.
 // Source    PTX ISA, "Asynchronous warpgroup level matrix instructions"; FlashAttention-3 (Shah et al., 2024)

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 // a barrier that all threads reach at once.
 constexpr double launch_microseconds = 2, barrier_clocks = 30;
 constexpr double sector_bytes = 32;
-/// Of the rate of wgmma, where there is wgmma (FlashAttention-3, section 3).
+/// Of the rate of wgmma, where there is wgmma: measured (docs/results/rates.json).
 constexpr double rate_of_mma = 2.0 / 3;
 
 /// The sum of a count over kinds of access, of device or of shared memory.

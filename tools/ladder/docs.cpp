@@ -34,7 +34,7 @@ std::string regenerate(const std::string& text) {
 /// Calls visit(path from the root, what the file should hold).
 void for_each_document(const std::function<void(const std::string&, const std::string&)>& visit) {
     std::vector<std::string> paths = {"README.md", "docs/counting.md", "docs/debugging.md", "docs/emulator.md",
-                                      "docs/measuring.md"};
+                                      "docs/measuring.md", "docs/theory.md"};
     for (const Chapter& chapter : chapters()) paths.push_back(chapter.lesson());
     for (const std::string& path : paths) try {
             visit(path, regenerate(read_file(project_root() + "/" + path)));

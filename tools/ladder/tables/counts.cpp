@@ -118,6 +118,31 @@ std::string causal_table(const nlohmann::json& r, const Arguments& arguments) {
     return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "One head, N = 1024, d = 64"));
 }
 
+/// Forward and backward together on the problem of FlashAttention's figure 2, beside its numbers.
+std::string paper_bytes_table(const nlohmann::json& r, const Arguments& arguments) {
+    Arguments of_backward = arguments;
+    of_backward["operation"] = "attention_backward";
+    const nlohmann::json backward = results(counts_file, of_backward);
+    constexpr double heads = 64 * 16;  // of the figure: a batch of 64, 16 heads, N = 1024, d = 64
+    const auto of_one_head = [](const nlohmann::json& rows, const std::string& number, const char* bytes) {
+        for (const auto& row : rows)
+            if (counted(row) && is_rung(row, number) && row.at("shape").at("head_dim") == 64)
+                return row.at("counts").at(bytes).get<double>();
+        throw std::runtime_error(fmt::format("{} has no row of rung {} with d = 64", counts_file, number));
+    };
+    Table table({"GB", "the paper: read and written", "rungs", "ours: distinct", "ours: requested"});
+    const auto add = [&](const char* what, const char* paper, const std::string& there, const std::string& back) {
+        const auto gigabytes = [&](const char* bytes) {
+            const double both = of_one_head(r.at("rows"), there, bytes) + of_one_head(backward.at("rows"), back, bytes);
+            return fmt::format("{:.1f}", both * heads / 1e9);
+        };
+        table.add({what, paper, there + " and " + back, gigabytes("distinct_bytes"), gigabytes("requested_bytes")});
+    };
+    add("standard", "40.3", "00", "15");
+    add("FlashAttention", "4.4", "01", "16");
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "Batch 64, 16 heads, N = 1024, d = 64, not causal; one head was counted"));
+}
+
 /// Device memory beyond inputs and output, by N.
 std::string memory_table(const nlohmann::json& r, const Arguments&) {
     std::map<std::string, std::map<int, double>> by_stage;

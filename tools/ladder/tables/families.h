@@ -27,6 +27,7 @@ std::string shared_memory_table(const nlohmann::json& r, const Arguments& argume
 std::string causal_table(const nlohmann::json& r, const Arguments& arguments);
 std::string counted_lists_table(const nlohmann::json& r, const Arguments& arguments);
 std::string memory_table(const nlohmann::json& r, const Arguments& arguments);
+std::string paper_bytes_table(const nlohmann::json& r, const Arguments& arguments);
 std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments);
 
 // variants.cpp
@@ -38,6 +39,10 @@ std::string orders_table(const nlohmann::json& r, const Arguments& arguments);
 std::string template_table(const nlohmann::json& r, const Arguments& arguments);
 std::string costs_table(const nlohmann::json& r, const Arguments& arguments);
 std::string choices_table(const nlohmann::json& r, const Arguments& arguments);
+
+// rates.cpp
+std::string rates_table(const nlohmann::json& r, const Arguments& arguments);
+std::string adds_table(const nlohmann::json& r, const Arguments& arguments);
 
 // profiler.cpp
 std::string loops_table(const nlohmann::json& r, const Arguments& arguments);
