@@ -62,9 +62,12 @@ TEST_CASE("EXERCISE capstone-1.1: what a query does not see counts for nothing, 
 
 TEST_CASE("EXERCISE capstone-1.1: O, and LSE, of heads that share keys") {
     std::mt19937_64 random(test_seed());
+    Shape grouped = windowed(40, 40, 30);
+    grouped.heads = 6, grouped.kv_heads = 2;
+    check_weights({grouped});
     for (const int head_dim : {64, 128}) {
         Shape s = windowed(100, 170, drawn_length(random, block, 1, 170), head_dim);
-        s.batch = 2, s.heads = 4, s.kv_heads = 2;
+        s.batch = 2, s.heads = 6, s.kv_heads = 2;
         const std::string wrong = fault(s, Values::growing_maximum, random());
         CHECK_MESSAGE(wrong.empty(), wrong);
     }
@@ -100,9 +103,11 @@ TEST_CASE("keys that no query sees reach nobody") {
             CHECK_MESSAGE(
                 same,
                 fmt::format(
-                    "{} of query {} is {} with NaN in keys 0 to {}, expected {} as before: no query sees these ({})",
-                    name, (now - found.tensors.at(name).begin()) / width, same ? 0 : *now, unseen - 1,
-                    same ? 0 : *before, to_string(s)));
+                    "{} of query {} is {} with NaN in keys 0 to {}, expected {} as before: {} ({})", name,
+                    (now - found.tensors.at(name).begin()) / width, same ? 0 : *now, unseen - 1, same ? 0 : *before,
+                    same || std::isnan(*now) ? "no query sees these"
+                                             : "other bits each time, as if sums were added up in any order",
+                    to_string(s)));
         }
     }
 }
@@ -147,7 +152,7 @@ TEST_CASE("counted: exponentials of the tiles that are visited, divisions of the
         const emulator::Work work = counts.work.total();
         // Tiles of 64 x 64, and two more, for a window need not begin or end with one. Beside a score's, few exponentials.
         const double tiles = double(keys_of_blocks(s, block)) / block + 2 * ((s.n_q + block - 1) / block);
-        check_at_most("exponentials", double(work.exponentials), 1.3 * block * block * tiles, s);
+        check_at_most("exponentials", double(work.exponentials), 1.6 * block * block * tiles, s);
         check_at_most("divisions", double(work.divisions), 16.0 * ((s.n_q + block - 1) / block * block), s);
         if (emulator::optimised_by_clang) continue;  // it copies a float4 part by part; a learner's kernel is not optimised
         const emulator::SharedWork shared = work.all_shared();
@@ -160,6 +165,12 @@ TEST_CASE("counted: exponentials of the tiles that are visited, divisions of the
                               double(found->second.read.requested_bytes + found->second.written.requested_bytes) / 32,
                               s);
     }
+}
+
+TEST_CASE("counted: twice as many queries and keys with the same window are twice the work, not four times") {
+    const auto wavefronts = [](int n) { return double(counts_of(windowed(n, n, 64)).work.total().all_shared().wavefronts); };
+    check_at_most("wavefronts of shared memory, where N = 256 has half as many queries", wavefronts(512), 2.5 * wavefronts(256),
+                  windowed(512, 512, 64));
 }
 
 TEST_CASE("counted: a block of threads for every 128 queries of a head, or more, so that one head fills the card") {

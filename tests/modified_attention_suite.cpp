@@ -274,8 +274,11 @@ std::string wrong_weights(const Shape& s, Values values, std::uint64_t seed) {
 }
 
 std::string fault(const Shape& shape, Values values, std::uint64_t seed) {
+    return fault(make_inputs(shape, values, seed, stage_under_test().supports.attention.lse));
+}
+
+std::string fault(const Data& data) {
     try {
-        const Data data = make_inputs(shape, values, seed, stage_under_test().supports.attention.lse);
         const Judgement j = check(stage_under_test(), data);
         return j.passed ? "" : j.description + distance_as_if(data);
     } catch (const CudaError& error) {
@@ -377,6 +380,38 @@ TEST_CASE("agrees with the reference: normal values, lengths that divide nothing
 TEST_CASE("agrees with the reference: peaky rows") { check_shapes(Values::peaky, 3); }
 TEST_CASE("agrees with the reference: a maximum that grows with j") { check_shapes(Values::growing_maximum, 3); }
 
+TEST_CASE("agrees with the reference: whatever the scale, 0 and below 0 too") {
+    std::mt19937_64 random(test_seed());
+    for (const int head_dim : stage_under_test().supports.attention.head_dims)
+        for (const double scale : {0.5, -0.125, 0.0}) {
+            Data data = make_inputs(drawn_scores(random, shape_of(1, 70, 130, head_dim)), Values::normal, random(),
+                                    stage_under_test().supports.attention.lse);
+            data.arguments.at("scale") = scale;
+            const std::string wrong = fault(data);
+            CHECK_MESSAGE(wrong.empty(), fmt::format("args.scale is {}: {}", scale, wrong));
+        }
+}
+
+TEST_CASE("agrees with the reference: scores whose exponentials no float can hold") {
+    std::mt19937_64 random(test_seed());
+    for (const int head_dim : stage_under_test().supports.attention.head_dims)
+        for (const int sign : {1, -1}) {
+            Shape s = drawn_scores(random, shape_of(1, 70, 130, head_dim));
+            s.soft_cap = 0;
+            Data data = make_inputs(s, Values::normal, random(), stage_under_test().supports.attention.lse);
+            std::vector<float>&Q = data.tensors.at("Q"), &K = data.tensors.at("K");
+            const std::size_t d = static_cast<std::size_t>(head_dim);
+            std::ranges::fill(Q, 0.0f);
+            for (std::size_t i = 0; i < Q.size(); i += d) Q[i] = 1;
+            for (std::size_t j = 0; j < K.size(); j += d) K[j] = static_cast<float>(sign * (180 + int(random() % 64)));
+            data.arguments.at("scale") = 1;
+            const std::string wrong = fault(data);
+            CHECK_MESSAGE(wrong.empty(), fmt::format("scores are {}, and exp of that is {} in a float: {}",
+                                                     sign > 0 ? "180 and more" : "-180 and less", sign > 0 ? "infinite" : "0",
+                                                     wrong));
+        }
+}
+
 TEST_CASE("agrees with the reference: few keys, few queries, many") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.attention.head_dims)
@@ -407,10 +442,10 @@ TEST_CASE("agrees with the reference: grouped queries") {
 
 TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
     std::mt19937_64 random(test_seed());
+    constexpr std::size_t ill = 3;
     for (const int head_dim : stage_under_test().supports.attention.head_dims) {
         const Shape s = drawn_scores(random, shape_of(1, 70, 90, head_dim));
         Data data = make_inputs(s, Values::normal, random(), stage_under_test().supports.attention.lse);
-        constexpr std::size_t ill = 3;
         data.tensors.at("Q").at(ill * static_cast<std::size_t>(head_dim) + 5) = nan;
         const Data out = run(stage_under_test(), data);
         for (std::size_t r = 0; r < static_cast<std::size_t>(s.n_q); ++r) {
@@ -424,6 +459,27 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
                               fmt::format("query {} alone has a NaN, but LSE of query {} is {} ({})", ill, r,
                                           lse->second[r], to_string(s)));
         }
+    }
+}
+
+TEST_CASE("NaN in a query that sees no key is nowhere: its O is 0, its LSE -infinity") {
+    std::mt19937_64 random(test_seed());
+    constexpr std::size_t ill = 3;  // others of its block see keys
+    for (const int head_dim : stage_under_test().supports.attention.head_dims) {
+        Data data = make_inputs(drawn_scores(random, shape_of(1, 70, 50, head_dim)), Values::normal, random(),
+                                stage_under_test().supports.attention.lse);
+        data.tensors.at("Q").at(ill * static_cast<std::size_t>(head_dim) + 5) = nan;
+        const Data out = run(stage_under_test(), data);
+        const auto check_all = [&](const char* name, const std::vector<float>& found, float expected) {
+            for (const float x : found) {
+                CHECK_MESSAGE((x == expected), fmt::format("query {} has a NaN, but sees no key: its {} is {}, expected {} ({})",
+                                                           ill, name, x, expected, to_string(shape_of(data.problem))));
+                if (!(x == expected)) break;
+            }
+        };
+        check_all("O", row(out.tensors.at("O"), ill, head_dim), 0);
+        if (const auto lse = out.tensors.find("lse"); lse != out.tensors.end())
+            check_all("LSE", {lse->second[ill]}, -std::numeric_limits<float>::infinity());
     }
 }
 

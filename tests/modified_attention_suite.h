@@ -38,6 +38,7 @@ std::string wrong_weights(const Shape& shape, attention::Values values, std::uin
 
 /// Runs the stage under test and compares O and LSE, if it has it. What is wrong, in words; "" if nothing is.
 std::string fault(const Shape& shape, attention::Values values, std::uint64_t seed);
+std::string fault(const Data& inputs);
 
 /// With scores that are 0 for the keys that this query sees, and 200 for all others. What is wrong with its O and LSE, in
 /// words; "" if nothing is. The shape has one head, and nothing is done to its scores.

@@ -17,9 +17,14 @@ public:
     ~OwnStream() { cudaStreamDestroy(stream_); }
     OwnStream(const OwnStream&) = delete;
 
-    /// Until what was launched there is done. Throws CudaError, and std::logic_error if the last kernel went elsewhere.
+    /// Until what was launched there is done. Throws CudaError, and std::logic_error if the last kernel went elsewhere, or,
+    /// where the emulator is the only way to launch one, if there is none.
     void wait(const std::string& stage) const {
         check_cuda(cudaDeviceSynchronize(), stage.c_str());
+#ifndef FLASHLADDER_GPU
+        if (!last_launch.entry)
+            throw std::logic_error(stage + ": launch() has launched no kernel, so nobody has written what it is to leave behind");
+#endif
         if (last_launch.entry && last_launch.stream != stream_)
             throw std::logic_error(stage + ": a kernel was launched on another stream than args.stream: it does not wait for "
                                            "what its caller has put there before, nor does what comes behind wait for it");

@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 constexpr const char* first_with_warpgroups = "09";
 
 [[noreturn]] void refuse_block(int block, const std::vector<TimelineKernel>& kernels) {
+    if (kernels.empty()) throw std::invalid_argument("launch() launches no kernel yet: there is nothing to record");
     std::string grids;
     for (const TimelineKernel& k : kernels)
         grids += fmt::format("{}{} has {} (0 to {})", grids.empty() ? "" : ", ", k.name, k.blocks, k.blocks - 1);
