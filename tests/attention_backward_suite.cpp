@@ -77,6 +77,18 @@ TEST_CASE("agrees with the reference: peaky rows, a maximum that grows with j, a
         }
 }
 
+TEST_CASE("agrees with the reference: whatever the scale") {
+    std::size_t turn = test_seed();
+    for (const float scale : {0.3f, -0.125f, 0.0f}) {
+        AttentionShape shape = shape_of(1, 70, 130, head_dim_number(turn));
+        shape.dtype = dtype_number(turn++ / 2);
+        Inputs in = backward_inputs(shape, Values::normal, test_seed());
+        in.forward.scale = scale;
+        const std::string wrong = fault(with_forward_pass(in.forward, in.dO));
+        CHECK_MESSAGE(wrong.empty(), fmt::format("args.scale is {}: {}", scale, wrong));
+    }
+}
+
 TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
     std::size_t turn = test_seed();
     for (const auto& [n_q, n_k] : {std::pair(1, 1),

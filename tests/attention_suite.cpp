@@ -103,6 +103,21 @@ void check_feature(const AttentionShape& asked, Values values, bool lse, Layout 
     CHECK_MESSAGE(result.passed, fmt::format("{}, {}", to_string(layout), result.describe(shape)));
 }
 
+TEST_CASE("agrees with the reference: whatever the scale") {
+    const Support& supports = stage_under_test().supports;
+    const std::vector<float> scales = supports.positive_scale ? std::vector{0.5f, 0.01f} : std::vector{0.5f, -0.125f, 0.0f};
+    std::size_t turn = test_seed();
+    for (const int head_dim : supports.head_dims)
+        for (const float scale : scales) {
+            AttentionShape shape = shape_of(1, drawn_length(64, 40, 140, turn), drawn_length(64, 40, 140, turn / 4), head_dim);
+            shape.dtype = dtype_number(turn++);
+            Inputs in = make_inputs(shape, Values::normal, test_seed());
+            in.scale = scale;
+            const Comparison result = check(stage_under_test(), in);
+            CHECK_MESSAGE(result.passed, fmt::format("args.scale is {}: {}", scale, result.describe(shape)));
+        }
+}
+
 TEST_CASE("agrees with the reference: causal, also where queries see nothing") {
     std::size_t turn = 0;
     for (const int head_dim : stage_under_test().supports.head_dims) {
@@ -192,6 +207,30 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
                               fmt::format("{}: query {} alone has a NaN; LSE[query {}] is {}, expected {}",
                                           to_string(shape), row, i, out.lse[i], i == row ? "nan" : "a number"));
         }
+}
+
+TEST_CASE("NaN in a query that sees no key is nowhere: its O is 0, its LSE -infinity") {
+    const Support& supports = stage_under_test().supports;
+    if (!supports.causal) return;
+    for (const int d : supports.head_dims) {
+        AttentionShape shape = shape_of(1, 70, 50, d);
+        shape.causal = true;
+        shape.dtype = dtype_number(test_seed());
+        Inputs in = make_inputs(shape, Values::normal, test_seed());
+        constexpr std::size_t row = 3;  // others of its block see keys
+        const std::size_t width = static_cast<std::size_t>(d);
+        in.Q.at(row * width + width / 2) = std::numeric_limits<float>::quiet_NaN();
+        const Outputs out = run(stage_under_test(), in, supports.lse);
+        for (std::size_t x = row * width; x < (row + 1) * width; ++x) {
+            CHECK_MESSAGE((out.O[x] == 0), fmt::format("{}: query {} has a NaN, but sees no key: O[query {}][{}] is {}, expected 0",
+                                                       to_string(shape), row, row, x % width, out.O[x]));
+            if (!(out.O[x] == 0)) break;
+        }
+        if (!out.lse.empty())
+            CHECK_MESSAGE((out.lse[row] == -std::numeric_limits<float>::infinity()),
+                          fmt::format("{}: query {} has a NaN, but sees no key: its LSE is {}, expected -inf", to_string(shape),
+                                      row, out.lse[row]));
+    }
 }
 
 TEST_CASE("gives the same bits again") {

@@ -65,9 +65,11 @@ std::string words(const AttentionShape& shape, const Lists& lists) {
     return text + (all > most ? " ..." : "") + (lists.heads > 1 ? " by head" : "");
 }
 
-std::string fault(const AttentionShape& shape, const Lists& lists, Values values, std::uint64_t seed) {
+std::string fault(const AttentionShape& shape, const Lists& lists, Values values, std::uint64_t seed, double scale) {
     try {
-        const Data data = make_inputs(shape, lists, values, seed, true), outputs = run(stage_under_test(), data);
+        Data data = make_inputs(shape, lists, values, seed, true);
+        if (scale != 0) data.arguments.at("scale") = scale;
+        const Data outputs = run(stage_under_test(), data);
         const Inputs inputs = inputs_of(data);
         const auto rows = rows_to_check(shape, 1);
         const attention::Comparison c = compare({outputs.tensors.at("O"), outputs.tensors.at("lse")}, shape,
@@ -141,6 +143,17 @@ TEST_CASE("agrees with the reference: the last block of queries, and of keys, of
         check_agrees(s, lists_of(s, {{0, 2}, {1, 2}}), Values::normal, random());
         std::swap(s.n_q, s.n_k);
         check_agrees(s, lists_of(s, {{1}, {0, 1}, {0}}), Values::normal, random());
+    }
+}
+
+TEST_CASE("agrees with the reference: whatever the scale") {
+    std::mt19937_64 random(test_seed());
+    std::uint64_t turn = test_seed();
+    const auto scales = stage_under_test().supports.positive_scale ? std::array{0.5, 0.01} : std::array{0.5, -0.125};
+    for (const double scale : scales) {
+        const AttentionShape s = shape_number(turn++, 1, 100, 300);
+        const std::string wrong = fault(s, drawn_lists(random, s, false), Values::normal, random(), scale);
+        CHECK_MESSAGE(wrong.empty(), fmt::format("args.scale is {}: {}", scale, wrong));
     }
 }
 

@@ -52,8 +52,9 @@ struct VirtualGpu {
 /// The shape, and its lists: "B 1 H 2 N 200 d 64 bf16, lists [0 2] [] [1]"; of many lists the first ones.
 std::string words(const AttentionShape& shape, const Lists& lists);
 
-/// Runs the stage under test and compares O and LSE. What is wrong, in words; "" if nothing is.
-std::string fault(const AttentionShape& shape, const Lists& lists, Values values, std::uint64_t seed);
+/// Runs the stage under test and compares O and LSE. What is wrong, in words; "" if nothing is. A scale of 0 is the usual
+/// one.
+std::string fault(const AttentionShape& shape, const Lists& lists, Values values, std::uint64_t seed, double scale = 0);
 void check_agrees(const AttentionShape& shape, const Lists& lists, Values values, std::uint64_t seed);
 
 #ifndef FLASHLADDER_GPU

@@ -604,6 +604,9 @@ TEST_CASE("profile --mine: scalar loads ask for the same bytes in more sectors; 
     CHECK(failing.says("out of bounds: 4-byte write"));
     CHECK(project.ladder("timeline 2 --mine --n 64 --seed 1")
               .says(place + "kernel: cudaErrorIllegalAddress: out of bounds"));
+    chapter.write(replace_once(solution, "void launch(const ForwardArgs& args) {", "void launch(const ForwardArgs& args) {\n    if (args.lse != args.Q) return;"));
+    CHECK(project.ladder("timeline 2 --mine --n 64").says("launch() launches no kernel yet: there is nothing to record"));
+    CHECK(project.ladder("profile 2 --mine --n 64").says("launches no kernel yet: there is nothing to count"));
     chapter.write(replace_once(solution, "const Registration", "// const Registration"));
     CHECK(project.ladder("profile 2 --mine").output ==
           "ladder: chapters/02-shared-memory-tiling/attention.cu registers no stage: its last lines should\n");
