@@ -12,7 +12,7 @@
 namespace flashladder::attention {
 namespace {
 
-constexpr int B_r = 32;  // rows of a block of queries; also the threads of a block: thread r owns row r
+constexpr int B_r = 32;  // line 1: rows of a block of queries; also the threads of a block: thread r owns row r
 constexpr int B_c = 32;  // rows of a block of keys and values
 
 /// Row r of a tile, by thread r; the rows past the end are nobody's.
@@ -33,7 +33,7 @@ __global__ void minimal_flash(const float* Q, const float* K, const float* V, fl
     Q += head * N_q * d, O += head * N_q * d, l += head * N_q, m += head * N_q;
     K += head * N_k * d, V += head * N_k * d;
     const int r = threadIdx.x;
-    const int T_r = (N_q + B_r - 1) / B_r, T_c = (N_k + B_c - 1) / B_c;
+    const int T_r = (N_q + B_r - 1) / B_r, T_c = (N_k + B_c - 1) / B_c;  // lines 3 and 4: so many blocks
 
     for (int row = r; row < N_q; row += B_r) {  // line 2: O = 0, l = 0, m = -infinity, in device memory
         for (int x = 0; x < d; ++x) O[std::size_t(row) * d + x] = 0;
