@@ -138,7 +138,9 @@ TEST_CASE("counted: Q is read once and O written once; of K and V what 64 querie
                      keys = 2 * double(keys_of_blocks(s, block));
         if (s.n_q % block == 0) {  // else counts may take what few lanes ask of one tensor for the other's
             check_at_most("rows of Q that are asked for", Q, s.n_q, s);
-            check_at_most("rows of K and V that are asked for", K_and_V, keys, s);
+            check_at_most(fmt::format("rows of K and V that are asked for ({:.0f} of K, {:.0f} of V)", rows("K", false),
+                                      rows("V", false)),
+                          K_and_V, keys, s);
         }
         check_at_most("rows of Q, K and V that are asked for", Q + K_and_V, s.n_q + keys, s);
         check_at_most("rows of O that are written", rows("O", true), s.n_q, s);

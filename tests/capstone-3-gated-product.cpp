@@ -57,18 +57,20 @@ const Way wrong_ways[] = {
 /// What is wrong with C, in words: the element that is, and what all of C looks like; "" if nothing is.
 std::string fault(const Shape& s) {
     const Data in = fresh(s);
-    Data out;
-    try {
-        out = run(stage_under_test(), in);
-    } catch (const CudaError& error) {
-        return error.what();
-    }
-    const std::vector<float>& C = out.tensors.at("C");
-    if (std::ranges::all_of(C, [](float x) { return std::isnan(x); }))
+    const auto nothing_written = [&] {
         return fmt::format(
             "C is NaN in every place, as nobody has written it: launch() is yours to write, and the kernel that it "
             "starts; chapters/{}/README.md says what they must do ({})",
             stage_under_test().folder(), to_string(problem_of(s)));
+    };
+    Data out;
+    try {
+        out = run(stage_under_test(), in);
+    } catch (const CudaError& error) {
+        return last_launch.entry ? error.what() : nothing_written();
+    }
+    const std::vector<float>& C = out.tensors.at("C");
+    if (std::ranges::all_of(C, [](float x) { return std::isnan(x); })) return nothing_written();
     const Judgement j = operation().reference(in, 1, std::size_t(1) << 20)(out);
     if (j.passed) return "";
     const auto looks_like = [&](const Way& way) {  // by some elements of all of C

@@ -346,6 +346,7 @@ void launch_reference(const ForwardArgs& args) {
         });
         return values;
     };
+    last_launch = {.entry = &launched, .stream = args.stream};  // as if by a kernel
     const Inputs in{s, gather(args.Q, s.heads, s.n_q, args.Q_strides),
                     gather(args.K, s.kv_heads, s.n_k, args.K_strides),
                     gather(args.V, s.kv_heads, s.n_k, confuses_strides ? args.K_strides : args.V_strides), args.scale};

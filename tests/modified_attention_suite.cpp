@@ -62,6 +62,8 @@ const Way wrong_ways[] = {
     {"nothing were done to the scores", [](double dot, double scale, double, double, int) { return scale * dot; }},
     {"the soft cap came before the scale",
      [](double dot, double scale, double cap, double slope, int n) { return scale * capped(dot, cap) - slope * n; }},
+    {"scores were scaled twice", [](double dot, double scale, double cap, double slope,
+                                    int n) { return capped(scale * scale * dot, cap) - slope * n; }},
     {"scores were not scaled",
      [](double dot, double, double cap, double slope, int n) { return capped(dot, cap) - slope * n; }},
     {"the soft cap came behind ALiBi",
@@ -246,17 +248,19 @@ std::string wrong_weight(const Shape& s, Values values, int first_key, std::uint
                   column = static_cast<int>(x) % s.head_dim;
         V[x] = key - first_key == column ? 1.0f : 0.0f;
     }
-    std::vector<float> O;
-    try {
-        O = run(stage_under_test(), data).tensors.at("O");
-    } catch (const CudaError& error) {
-        return error.what();
-    }
-    if (std::ranges::all_of(O, [](float x) { return std::isnan(x); }))
+    const auto nothing_written = [&] {
         return fmt::format(
             "O is NaN in every place, as nobody has written it: launch() is yours to write, and the kernel that it "
             "starts; chapters/{}/README.md says what they must do ({})",
             stage_under_test().folder(), to_string(s));
+    };
+    std::vector<float> O;
+    try {
+        O = run(stage_under_test(), data).tensors.at("O");
+    } catch (const CudaError& error) {
+        return last_launch.entry ? error.what() : nothing_written();
+    }
+    if (std::ranges::all_of(O, [](float x) { return std::isnan(x); })) return nothing_written();
     const Inputs in = inputs_of(data);
     Wrong weight;
     for (std::size_t r = 0; r < O.size() / static_cast<std::size_t>(s.head_dim); ++r) {

@@ -17,13 +17,13 @@ public:
     ~OwnStream() { cudaStreamDestroy(stream_); }
     OwnStream(const OwnStream&) = delete;
 
-    /// Until what was launched there is done. Throws CudaError, and std::logic_error if the last kernel went elsewhere, or,
-    /// where the emulator is the only way to launch one, if there is none.
+    /// Until what was launched there is done. Throws CudaError, also where the emulator alone can launch a kernel and none was
+    /// launched; and std::logic_error if the last one went elsewhere.
     void wait(const std::string& stage) const {
         check_cuda(cudaDeviceSynchronize(), stage.c_str());
 #ifndef FLASHLADDER_GPU
         if (!last_launch.entry)
-            throw std::logic_error(stage + ": launch() has launched no kernel, so nobody has written what it is to leave behind");
+            throw CudaError(cudaErrorNotReady, stage + ": launch() has launched no kernel, so nobody has written anything");
 #endif
         if (last_launch.entry && last_launch.stream != stream_)
             throw std::logic_error(stage + ": a kernel was launched on another stream than args.stream: it does not wait for "

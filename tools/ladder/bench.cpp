@@ -262,7 +262,7 @@ Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOp
 Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOptions& options,
                      nlohmann::json& results) {
     emulator::reseed(options.seed);
-    fmt::print("Counts, not times, because there is no GPU, and of smaller problems.\n\n");
+    fmt::print("Counts, not times, because there is no GPU, and of smaller problems: others take too long to count.\n\n");
     Complaints complaints;
     std::vector<std::string> done;  // problems that are the same when cut down
     for (const auto& wanted : all) {
@@ -292,7 +292,9 @@ Complaints bench_all(const std::vector<std::vector<Entrant>>& all, const BenchOp
             }
         }
         progress("");
-        fmt::print("{}\n{}\n", title(problem), table.plain());
+        const std::string asked = title(wanted.front().problem);
+        fmt::print("{}{}\n{}\n", title(problem), asked == title(problem) ? "" : fmt::format(" (cut down from {})", asked),
+                   table.plain());
         std::fflush(stdout);
     }
     return complaints;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 
 namespace flashladder::attention {
@@ -91,13 +92,15 @@ std::string Comparison::describe(const AttentionShape& shape, const std::string&
     };
     std::string text = mistake.empty() ? title : title + ": " + mistake;
     // The first of these says what is wrong, with numbers that the kernel's author can follow.
+    const char* between = ": ";
+    const auto add = [&](const std::string& fault) { text += std::exchange(between, "; ") + fault; };
     if (!(worst_row <= allowed_worst_row) || !(error <= allowed_error))
-        text += fmt::format(": O[{}][{}] is {}, expected {:.6g}", place(worst_row_index), furthest.index,
-                            found_text(furthest.found), furthest.expected);
+        add(fmt::format("O[{}][{}] is {}, expected {:.6g}", place(worst_row_index), furthest.index,
+                        found_text(furthest.found), furthest.expected));
     if (!(lse_error <= allowed_lse_error))
-        text += fmt::format(": LSE[{}] is {}, expected {:.6g}", place(furthest_lse.index),
-                            found_text(furthest_lse.found), furthest_lse.expected);
-    if (written_gap_bytes > 0) text += fmt::format(": {} bytes written between rows of O", written_gap_bytes);
+        add(fmt::format("LSE[{}] is {}, expected {:.6g}", place(furthest_lse.index), found_text(furthest_lse.found),
+                        furthest_lse.expected));
+    if (written_gap_bytes > 0) add(fmt::format("{} bytes written between rows of O", written_gap_bytes));
     text += fmt::format("; O's relative error is {:.2e} (allowed {:.0e}), its worst row's {:.2e} (allowed {:.2e})", error,
                         allowed_error, worst_row, allowed_worst_row);
     return with_lse ? text + fmt::format(", LSE's {:.1e} (allowed {:.0e})", lse_error, allowed_lse_error) : text;
