@@ -19,7 +19,8 @@ inline const std::string timings_file = "docs/results/ladder.json", counts_file 
                          compare_file = "docs/results/compare.json", template_file = "docs/results/template.json",
                          tune_file = "docs/results/tune.json", tune_file_of_h200 = "docs/results/tune-h200.json",
                          compare_file_of_h200 = "docs/results/compare-h200.json",
-                         compare_file_of_backward = "docs/results/compare-backward.json";
+                         compare_file_of_backward = "docs/results/compare-backward.json",
+                         compare_file_of_backward_on_h200 = "docs/results/compare-backward-h200.json";
 /// What the file holds, its rows those of one operation: "operation=" in the request, or that of "rung="; attention, without
 /// either. An operation that has been run by itself has a file of its own beside it: ladder-attention_backward.json. Null if
 /// it is not there.
