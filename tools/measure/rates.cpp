@@ -9,6 +9,7 @@
 
 #include "harness/device_buffer.h"
 #include "harness/timing.h"
+#include "launch.h"
 #include "rates_kernels.h"
 #include "results.h"
 
@@ -23,6 +24,7 @@ std::vector<Rate> add_rates() {
         int blocks, places;
     };
     constexpr int pieces = 1024, largest = 256;  // of a block; MB
+    const int blocks = device_attribute(cudaDevAttrMultiProcessorCount);
     std::vector<Adds> all;
     for (const auto& [way, what] :
          {std::pair(Way::bulk_add, "bulk add"), std::pair(Way::atomics, "atomicAdd of float4"),
@@ -30,7 +32,7 @@ std::vector<Rate> add_rates() {
         for (const int megabytes : {8, 24, 64, largest})
             all.push_back({{what, fmt::format("{} MB", megabytes), 0, "TB/s"},
                            way,
-                           multiprocessors(),
+                           blocks,
                            megabytes * (1 << 20) / piece});
         all.push_back({{what, "8 MB, one block alone", 0, "TB/s"}, way, 1, 8 * (1 << 20) / piece});
     }

@@ -13,13 +13,6 @@
 
 namespace flashladder {
 
-int multiprocessors() {
-    int device = 0, n = 0;
-    check_cuda(cudaGetDevice(&device), "asking for the device");
-    check_cuda(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "asking for multiprocessors");
-    return n;
-}
-
 namespace {
 
 // ---- instructions
@@ -101,7 +94,7 @@ __global__ void __launch_bounds__(256) wgmma_kernel(long long* clocks, float* ou
 
 /// What a multiprocessor does in a clock, if each block does `work`; the median of the blocks, of the second launch.
 double in_a_clock(void (*kernel)(long long*, float*), int threads, double work) {
-    const int blocks = multiprocessors();
+    const int blocks = device_attribute(cudaDevAttrMultiProcessorCount);
     DeviceBuffer clocks(sizeof(long long) * std::size_t(blocks)), out(sizeof(float));
     for (int i = 0; i < 2; ++i)
         kernel<<<blocks, threads>>>(static_cast<long long*>(clocks.data()), static_cast<float*>(out.data()));

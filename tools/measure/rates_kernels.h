@@ -20,8 +20,6 @@ struct Rate {
 /// Products by mma and by wgmma, and exponentials: what a multiprocessor does in a clock, all of them at work.
 std::vector<Rate> instruction_rates();
 
-int multiprocessors();
-
 enum class Way { bulk_add, bulk_store, atomics };
 constexpr int piece = 16 << 10;  // bytes
 /// Each block adds, or stores, `pieces` pieces of zeros from shared memory to device memory: by TMA, two under way, or
