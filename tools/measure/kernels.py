@@ -21,7 +21,8 @@ LIBRARY = ROOT / "build/gpu/lib/libflashladder.so"
 FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
 SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
                  "math": "MATH"}
-PACKAGES = ["flash_attn", "flash_attn_interface"]  # FlashAttention-2 and -3, where they are installed
+# FlashAttention-2, -3 and -4, where they are installed
+PACKAGES = ["flash_attn", "flash_attn_interface", "flash_attn.cute"]
 MATH_BYTES = 4 << 30  # of the scores that PyTorch's math backend may hold, in float
 
 
@@ -144,7 +145,9 @@ def capture_stream():
 def peer_run(peer, shape):
     """run(q, k, v) of a peer; returns O. ImportError or RuntimeError, now or at the first run, if there is no such."""
     if peer in PACKAGES:
-        attention = importlib.import_module(peer).flash_attn_func
+        attention = getattr(importlib.import_module(peer), "flash_attn_func", None)
+        if attention is None:  # of flash_attn that is a folder of FlashAttention-4's, and no package
+            raise ImportError(f"{peer} has no flash_attn_func")
 
         def run(q, k, v):  # they take (batch, sequence, heads, head_dim), of any strides
             O = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=shape.causal)

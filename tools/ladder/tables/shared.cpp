@@ -103,6 +103,7 @@ std::string column_of(const std::string& stage) {
     if (stage == "peer:torch-flash") return "FA2";
     if (stage == "peer:torch-cudnn") return "cuDNN";
     if (stage == "peer:flash_attn_interface") return "FA3";
+    if (stage == "peer:flash_attn.cute") return "FA4";
     return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, 2);
 }
 
