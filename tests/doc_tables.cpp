@@ -206,6 +206,31 @@ TEST_CASE("few, drawn: the highest rung against the fastest of the others, what 
     }
 }
 
+TEST_CASE("compare, fastest-peers: the fastest peer of each problem, a line for each grid and card that was measured") {
+    const auto row = [](const char* stage, int n, double tflops) {
+        return json{{"stage", stage}, {"dtype", "bf16"}, {"shape", attention(128, n)}, {"tflops", tflops}};
+    };
+    json wrong = row("13-lean-softmax", 4096, 0);
+    wrong["wrong"] = "all";
+    const Project project;
+    json file = measured({{"rows", {row("13-lean-softmax", 1024, 70), row("14-lcsf", 1024, 90), row("peer:flash_attn.cute", 1024, 60),
+                                    row("peer:torch-cudnn", 1024, 45), wrong, row("14-lcsf", 4096, 80),
+                                    row("peer:flash_attn.cute", 4096, 80), row("peer:torch-cudnn", 4096, 100)}},
+                          {"matmul_tflops", 700}});
+    project.write("compare.json", file);
+    CHECK(project.has("compare", "| d | causal | N | 13 | 14 | FA4 | cuDNN | of the fastest peer |"));
+    CHECK(project.has("compare", "| 128 | no | 1024 | 70 | 90 | 60 | 45 | 1.50 |"));
+    CHECK(project.has("compare", "| 128 | no | 4096 | wrong | 80 | 80 | 100 | 0.80 |"));
+    CHECK(project.table("compare").find("; geometric mean 1.095, lowest 0.80.") != std::string::npos);
+
+    CHECK(project.has("fastest-peers", "| 16384 tokens, width 2048 | 14 | card | 1.10 | 0.80 | 2 | FA4 in 1, cuDNN in 1 |"));
+    CHECK(project.table("fastest-peers").find("gradients") == std::string::npos);
+    file["rows"] = {row("20-warpgroup-backward", 512, 30), row("peer:torch-cudnn", 512, 40)};
+    file["gpu"] = "NVIDIA H200";
+    project.write("compare-backward-h200.json", file);
+    CHECK(project.has("fastest-peers", "| gradients, 16384 tokens | 20 | H200 | 0.75 | 0.75 | 1 | cuDNN in 1 |"));
+}
+
 TEST_CASE("choices: for each problem what a launch takes on 132 multiprocessors") {
     const std::string text = Project().table("choices");
     INFO(text);

@@ -11,7 +11,8 @@ from results import RUNGS, lengths, result, row_of, rows_of, source
 
 # Name, colour of the theme, first and last rung.
 KINDS = [("float, any GPU", "C0", 0, 3), ("mma, sm_80", "C1", 4, 7), ("TMA, wgmma, sm_90a", "C2", 8, 99)]
-PEERS = {"peer:torch-cudnn": "cuDNN", "peer:torch-flash": "FA2"}
+PEERS = {"peer:torch-cudnn": "cuDNN", "peer:torch-flash": "FA2", "peer:flash_attn_interface": "FA3",
+         "peer:flash_attn.cute": "FA4"}
 MARKERS = "os^Dv>P<Xp*hdH8"
 MASKS = {False: "not causal", True: "causal"}
 SMALL, TINY = 8, 7
@@ -30,7 +31,7 @@ def style(stage):
     """Colour, marker, dashes of a rung or a peer."""
     if stage in PEERS:
         at = list(PEERS).index(stage)
-        return {"color": f"C{3 + at}", "marker": "XP"[at], "linestyle": (0, (4, 2))}
+        return {"color": f"C{3 + at}", "marker": "XPpd"[at], "linestyle": (0, (4, 2))}
     color = next(color for _, color, first, last in KINDS if first <= number(stage) <= last)
     return {"color": color, "marker": MARKERS[number(stage) % len(MARKERS)], "linestyle": "-"}
 
@@ -118,7 +119,7 @@ def tflops_by_rung():
 
 
 def tflops_by_n():
-    """TFLOP/s by N of some rungs and of the kernels that PyTorch has."""
+    """TFLOP/s by N of some rungs and of the kernels of others."""
     file = result("compare.json")
     shown = [stage for stage in RUNGS if number(stage) in (4, 7, 9, 12) or stage == RUNGS[-1]] + list(PEERS)
     figure, all_axes = plt.subplots(2, 2, sharex=True, sharey=True, figsize=(8.2, 5.8),
@@ -147,7 +148,7 @@ def tflops_by_n():
 
 
 def error_by_rung():
-    """The relative error at N = 4096 of every rung and of the kernels that PyTorch has."""
+    """The relative error at N = 4096 of every rung and of the kernels of others."""
     ladder, compare = result("ladder.json"), result("compare.json")
     stages = RUNGS + list(PEERS)
     figure, all_axes = by_rung(stages, [f"relative error, d = {d}" for d in (64, 128)],

@@ -19,6 +19,7 @@ std::string lists_table(const nlohmann::json& r, const Arguments& arguments);
 std::string more_table(const nlohmann::json& r, const Arguments& arguments);
 std::string peers_table(const nlohmann::json& r, const Arguments& arguments);
 std::string compare_table(const nlohmann::json& r, const Arguments& arguments);
+std::string fastest_peers_table(const nlohmann::json& r, const Arguments& arguments);
 
 // counts.cpp
 std::string counted_ladder_table(const nlohmann::json& r, const Arguments& arguments);

@@ -37,6 +37,45 @@ nlohmann::json neighbour_of(const nlohmann::json& rows, const nlohmann::json& ro
     return {};
 }
 
+/// The highest stage of a result file beside the fastest peer of each problem.
+struct BesidePeers {
+    struct Fastest {
+        double stage = 0, peer = 0;  // TFLOP/s
+        std::string stages_name, peers_name;
+        double ratio() const { return stage / peer; }
+    };
+    std::vector<std::pair<nlohmann::json, Fastest>> problems;  // by shape
+
+    explicit BesidePeers(const nlohmann::json& rows) {
+        for (const auto& row : rows) {
+            if (problems.empty() || problems.back().first != row.at("shape")) problems.push_back({row.at("shape"), {}});
+            Fastest& of = problems.back().second;
+            const std::string stage = row.at("stage");
+            const double tflops = row.value("tflops", 0.0);
+            if (!stage.starts_with("peer:")) {
+                of.stage = tflops;  // by name: the highest comes last
+                of.stages_name = column_of(stage);
+            } else if (tflops > of.peer) {
+                of.peer = tflops;
+                of.peers_name = column_of(stage);
+            }
+        }
+    }
+    double mean() const {
+        double logarithms = 0;
+        for (const auto& [shape, of] : problems) logarithms += std::log(of.ratio());
+        return std::exp(logarithms / static_cast<double>(problems.size()));
+    }
+    double lowest() const {
+        double lowest = INFINITY;
+        for (const auto& [shape, of] : problems) lowest = std::min(lowest, of.ratio());
+        return lowest;
+    }
+    std::string mean_and_lowest() const {
+        return fmt::format("geometric mean {:.3f}, lowest {:.2f}", mean(), lowest());
+    }
+};
+
 }  // namespace
 
 /// What `compare_torch.py --more` has found: other problems, and the speed over a longer time.
@@ -76,37 +115,23 @@ std::string more_table(const nlohmann::json& file, const Arguments&) {
 
 /// A grid of problems of several sizes: the stages and peers, and the highest stage against the fastest peer.
 std::string peers_table(const nlohmann::json& r, const Arguments&) {
-    struct Fastest {
-        double stage = 0, peer = 0;
-    };
-    std::vector<std::pair<std::vector<std::string>, Fastest>> ratios;
     Pivot problems{{"d", "causal", "B", "heads", "N"}};
+    const auto name_of = [](const nlohmann::json& s) -> std::vector<std::string> {
+        return {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no", s.at("batch").dump(),
+                heads_words(s), s.at("n_q").dump()};
+    };
     for (const auto& row : r.at("rows")) {
-        const auto& s = row.at("shape");
-        const std::vector<std::string> problem = {s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no",
-                                                  s.at("batch").dump(), heads_words(s), s.at("n_q").dump()};
-        const std::string stage = row.at("stage");
         const double tflops = row.value("tflops", 0.0);
-        problems.add(problem, column_of(stage), tflops > 0 ? fmt::format("{:.0f}", tflops) : "wrong");
-        if (ratios.empty() || ratios.back().first != problem) ratios.push_back({problem, {}});
-        Fastest& fastest = ratios.back().second;
-        if (stage.starts_with("peer:"))
-            fastest.peer = std::max(fastest.peer, tflops);
-        else
-            fastest.stage = tflops;  // by name: the highest comes last
+        problems.add(name_of(row.at("shape")), column_of(row.at("stage")),
+                     tflops > 0 ? fmt::format("{:.0f}", tflops) : "wrong");
     }
-    double logarithms = 0, lowest = INFINITY;
-    for (const auto& [problem, of] : ratios) {
-        const double ratio = of.stage / of.peer;
-        problems.add(problem, "of the fastest peer", fmt::format("{:.2f}", ratio));
-        logarithms += std::log(ratio);
-        lowest = std::min(lowest, ratio);
-    }
-    return fmt::format(
-        "{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; geometric mean {:.3f}, lowest "
-        "{:.2f}. PyTorch {}, cuDNN {}. {}",
-        problems.markdown(), std::exp(logarithms / static_cast<double>(ratios.size())), lowest,
-        r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
+    const BesidePeers beside(r.at("rows"));
+    for (const auto& [shape, of] : beside.problems)
+        problems.add(name_of(shape), "of the fastest peer", fmt::format("{:.2f}", of.ratio()));
+    return fmt::format("{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
+                       "cuDNN {}. {}",
+                       problems.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"),
+                       r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
 /// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
@@ -120,37 +145,58 @@ std::string compare_table(const nlohmann::json& r, const Arguments&) {
         problems.back().second[row.at("stage")] = row;
     }
     std::vector<std::string> header = {"d", "causal", "N"};
-    std::string highest;
-    for (const std::string& stage : stages) {
-        header.push_back(column_of(stage));
-        if (!stage.starts_with("peer:")) highest = stage;
-    }
-    for (const char* peer : {"FA2", "cuDNN"}) header.push_back(fmt::format("{} / {}", column_of(highest), peer));
+    for (const std::string& stage : stages) header.push_back(column_of(stage));
+    header.push_back("of the fastest peer");
 
+    const BesidePeers beside(r.at("rows"));
     Table table(header);
-    for (const auto& [shape, rows] : problems) {
-        const auto cell = [&rows](const std::string& stage, const char* key, int digits) -> std::string {
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+        const auto& [shape, rows] = problems[i];
+        const auto cell = [&rows = rows](const std::string& stage) -> std::string {
             const auto row = rows.find(stage);
             if (row == rows.end()) return "";
             if (row->second.contains("wrong")) return "wrong";
-            const auto& value = row->second.at(key);
-            return value.is_null() ? "" : fmt::format("{:.{}f}", value.get<double>(), digits);
+            return fmt::format("{:.0f}", row->second.at("tflops").get<double>());
         };
         std::vector<std::string> cells = {shape.at("head_dim").dump(), shape.at("causal") ? "yes" : "no",
                                           shape.at("n_q").dump()};
-        for (const std::string& stage : stages) cells.push_back(cell(stage, "tflops", 0));
-        for (const char* ratio : {"ratio_flash", "ratio_cudnn"}) cells.push_back(cell(highest, ratio, 2));
+        for (const std::string& stage : stages) cells.push_back(cell(stage));
+        cells.push_back(fmt::format("{:.2f}", beside.problems[i].second.ratio()));
         table.add(cells);
     }
     const auto text = [](const nlohmann::json& of, const char* key) { return of.value(key, "unknown"); };
     const auto& clocks = r.at("clocks");
     return fmt::format(
-        "{}\nTFLOP/s, {}, {}. {}, driver {}, CUDA {}, PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
+        "{}\nTFLOP/s, {}, {}. Last column: the highest rung and the fastest of the others; {}. {}, driver {}, CUDA {}, PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
         "at most {}, power {} of {}; an 8192^3 matrix product in the same run: {:.0f} TFLOP/s.\n",
-        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, text(r, "gpu"), text(r, "driver"),
+        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, beside.mean_and_lowest(), text(r, "gpu"), text(r, "driver"),
         text(r, "cuda"), text(r, "torch"), text(r, "cudnn"), text(r, "commit"), text(r, "date"), text(clocks, "sm"),
         text(clocks, "sm_max"), text(clocks, "power"), text(clocks, "power_limit"),
         r.at("matmul_tflops").get<double>());
+}
+
+/// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is that of one of them.
+std::string fastest_peers_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"problems", "rung", "card", "of the fastest peer", "lowest", "rows", "the fastest peer is"});
+    for (const auto& [problems, file] : {std::pair{"16384 tokens, width 2048", "compare"}, {"one sequence, 4 to 32 heads", "few"},
+                                         {"drawn, 500 to 20000 tokens a sequence", "drawn"}, {"gradients, 16384 tokens", "compare-backward"}})
+        for (const char* suffix : {"", "-h200"}) {
+            const nlohmann::json of_file = results(fmt::format("docs/results/{}{}.json", file, suffix), arguments);
+            if (of_file.is_null()) continue;
+            const BesidePeers beside(of_file.at("rows"));
+            std::map<std::string, int> times;
+            for (const auto& [shape, of] : beside.problems) ++times[of.peers_name];
+            std::string fastest;
+            for (const auto& [peer, rows] : times)
+                fastest += fmt::format("{}{} in {}", fastest.empty() ? "" : ", ", peer, rows);
+            const std::string card = of_file.value("gpu", "unknown");
+            table.add({problems, beside.problems.back().second.stages_name, card.substr(card.find(' ') + 1),
+                       fmt::format("{:.2f}", beside.mean()), fmt::format("{:.2f}", beside.lowest()),
+                       fmt::format("{}", beside.problems.size()), fastest});
+        }
+    return fmt::format("{}\nTFLOP/s of the rung by those of the peer that is the fastest at this problem, in the same run, "
+                       "bf16; geometric mean and lowest. PyTorch {}, cuDNN {}. {}",
+                       table.markdown(), r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
 }  // namespace flashladder::tables
