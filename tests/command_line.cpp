@@ -149,6 +149,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
         {"profile 99 --mine", "there is no chapter 99"},
         {"timeline 99 --mine", "there is no chapter 99"},
+        {"launch 99 --mine", "there is no chapter 99"},
         {"launch 03 --heads 3 --kv-heads 2", "kv_heads 2"},
         {"launch 01 --n 0", "n_q is 0"},
         {"launch 03 --n -5", "n_q is -5, but must be at least 1"},
@@ -590,6 +591,10 @@ TEST_CASE("profile --mine: scalar loads ask for the same bytes in more sectors; 
 
     chapter.write(replace_once(solution, "S[r][c] += dot(q[r], k);", "S[r][c] += 2 * dot(q[r], k);"));
     CHECK(project.ladder("profile 2 --mine --n 64").says("Yours is wrong: B 1 H 1 N 64 d 64 f32: O[batch 0"));
+    const CommandResult wrong = project.ladder("launch 2 --mine --n 64 --seed 1");
+    CHECK(wrong.status == 1);
+    CHECK(wrong.output.starts_with("02-shared-memory-tiling (yours), B 1 H 1 N 64 d 64 f32: error "));
+    CHECK(wrong.says("O[batch 0"));
     const std::string store = "l[i + row + r] = l_new[r]";
     const auto begin = solution.begin();
     const auto store_line = 1 + std::count(begin, begin + static_cast<long>(solution.find(store)), '\n');
@@ -602,11 +607,18 @@ TEST_CASE("profile --mine: scalar loads ask for the same bytes in more sectors; 
                                    "  chapters/02-shared-memory-tiling/" +
                                    place));
     CHECK(failing.says("out of bounds: 4-byte write"));
+    const CommandResult launched = project.ladder("launch 2 --mine --n 64 --seed 1");
+    CHECK(launched.status == 1);
+    CHECK(launched.output.starts_with("chapters/02-shared-memory-tiling/attention.cu fails:\n\n"));
+    CHECK(launched.says(place));
     CHECK(project.ladder("timeline 2 --mine --n 64 --seed 1")
               .says(place + "kernel: cudaErrorIllegalAddress: out of bounds"));
     chapter.write(replace_once(solution, "void launch(const ForwardArgs& args) {", "void launch(const ForwardArgs& args) {\n    if (args.lse != args.Q) return;"));
     CHECK(project.ladder("timeline 2 --mine --n 64").says("launch() launches no kernel yet: there is nothing to record"));
     CHECK(project.ladder("profile 2 --mine --n 64").says("launches no kernel yet: there is nothing to count"));
+    chapter.write(solution);
+    CHECK(project.ladder("launch 2 --mine --n 64").status == 0);
+    CHECK(project.ladder("launch 2 --mine --n 0").says("n_q is 0, but must be at least 1"));
     chapter.write(replace_once(solution, "const Registration", "// const Registration"));
     CHECK(project.ladder("profile 2 --mine").output ==
           "ladder: chapters/02-shared-memory-tiling/attention.cu registers no stage: its last lines should\n");

@@ -1,5 +1,5 @@
-// The programs beside-NN: what `./ladder profile NN --mine` and `timeline NN --mine` become, with the learner's kernel
-// and one solution.
+// The programs beside-NN: what `./ladder launch NN --mine`, `profile NN --mine` and `timeline NN --mine` become, with the
+// learner's kernel and one solution.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
         const CommandLine line = parse(argc, argv);
         if (line.exit_status) return *line.exit_status;
         const Chapter chapter = find_chapter(line.chapter);
+        if (line.launch.mine) return launch_once(chapter, line.launch);
         return line.profile.mine ? profile_rung(chapter, line.profile) : show_timeline(chapter, line.timeline);
     } catch (const std::exception& error) {
         fmt::print(stderr, "ladder: {}\n", error.what());

@@ -103,9 +103,10 @@ CommandLine parse(int argc, char** argv) {
     timeline->add_flag("--mine", line.timeline.mine, "of your chapter, not of the solution");
     add_seed(timeline);
     auto* launch =
-        app.add_subcommand("launch", "run a rung once and check it: something for a profiler to look at");
+        app.add_subcommand("launch", "run a rung once, on one problem, and check it; with --mine your chapter");
     add_chapter(launch);
     add_sizes(launch);
+    launch->add_flag("--mine", line.launch.mine, "your chapter, not the solution");
     add_seed(launch);
     auto* bench = app.add_subcommand(
         "bench", "time rungs beside each other (./ladder bench 11 13 --d 128); without a GPU, their counted work");
@@ -135,14 +136,14 @@ CommandLine parse(int argc, char** argv) {
     }
     if (const auto verbs = app.get_subcommands(); !verbs.empty()) line.verb = verbs.front()->get_name();
     if (!line.chapter.empty() && !given.empty())
-        line.sizes = given.of(find_operation(find_chapter(line.chapter).operation));
-    line.profile.sizes = line.timeline.sizes = line.sizes;
+        line.launch.sizes = given.of(find_operation(find_chapter(line.chapter).operation));
+    line.profile.sizes = line.timeline.sizes = line.launch.sizes;
     line.bench.given = given;
     line.run.timing = !no_timing;
     if (line.verb == "check" && !seed && !std::getenv("LADDER_SEED")) seed = 1;  // the same again without being asked
     line.seed = chosen_seed(seed);
     line.check_program.seed = line.seed;
-    line.run.seed = line.test.seed = line.bench.seed = line.profile.seed = line.timeline.seed = line.seed;
+    line.run.seed = line.test.seed = line.bench.seed = line.profile.seed = line.timeline.seed = line.launch.seed = line.seed;
     return line;
 }
 

@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "chapters.h"
 #include "check.h"
+#include "launch_once.h"
 #include "profile.h"
 #include "run.h"
 #include "test.h"
@@ -27,8 +28,8 @@ struct CommandLine {
     BenchOptions bench;
     ProfileOptions profile;
     TimelineOptions timeline;
+    LaunchOptions launch;
     CheckOptions check_program;
-    GivenSizes sizes;               // of launch; profile, timeline and bench have them too
     std::string json, check_json;   // of count
     std::vector<std::string> rungs;
     std::size_t check_sample = 0;

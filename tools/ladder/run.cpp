@@ -184,17 +184,4 @@ int run_ladder(const RunOptions& options) {
     return status;
 }
 
-int launch_rung(const Chapter& chapter, const GivenSizes& sizes, std::uint64_t seed) {
-    const Stage& stage = find_stage(chapter.name);
-    const Problem problem = stage.operation().problem(sizes, dtype_of(stage));
-    if (const std::string why = stage.why_unsupported(problem); !why.empty()) throw std::invalid_argument(why);
-#ifndef FLASHLADDER_GPU
-    emulator::reseed(seed);
-#endif
-    const Judgement result = check(stage, stage.operation().inputs(problem, seed));
-    fmt::print("{}, {}: error {:.1e}\n", chapter.name, to_string(problem), result.error);
-    if (!result.passed) fmt::print("{}\n", result.description);
-    return result.passed ? 0 : 1;
-}
-
 }  // namespace flashladder

@@ -4,9 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "chapters.h"
-#include "harness/operation.h"
-
 namespace flashladder {
 
 struct RunOptions {
@@ -18,9 +15,5 @@ struct RunOptions {
 
 /// Prints the ladder table. Returns the exit status: 1 if a rung disagrees with the reference or fails.
 int run_ladder(const RunOptions& options);
-
-/// Runs one rung once on random inputs, of the first dtype that it supports, and compares it with the reference. Returns
-/// the exit status.
-int launch_rung(const Chapter& chapter, const GivenSizes& sizes, std::uint64_t seed);
 
 }  // namespace flashladder

@@ -14,7 +14,7 @@ using namespace flashladder;
 
 int do_it(const CommandLine& line, const std::vector<std::string>& arguments) {
     if (line.verb == "run") return run_ladder(line.run);
-    if (line.verb == "launch") return launch_rung(find_chapter(line.chapter), line.sizes, line.seed);
+    if (line.verb == "launch") return launch_once(find_chapter(line.chapter), line.launch);
     if (line.verb == "profile") return profile_rung(find_chapter(line.chapter), line.profile);
     if (line.verb == "timeline") return show_timeline(find_chapter(line.chapter), line.timeline);
     if (line.verb == "bench") return bench(line.bench, arguments);
