@@ -169,10 +169,13 @@ void explain_unwritten_reads(std::uintptr_t address, std::size_t n, const Place&
                               : anothers_copy         ? "a wait for it, or a barrier behind that wait,"
                               : operation_in_progress ? "a wait for it"
                                                       : "a barrier";
-        return fmt::format(
-            "{}, written only later: {} is missing, or the index is another's\n  written    later, by {} {}{}\n"
-            "  missing    {} between the two, if that is what was to be read",
-            read->words, missing, who, to_string(where), calls, missing);
+        // A wait for the phase that is not under way ends at once.
+        const bool by_parity = operation_in_progress && instruction && std::strcmp(instruction, "cp_async");
+        return fmt::format("{}, written only later: {} is missing{}, or the index is another's\n"
+                           "  written    later, by {} {}{}\n"
+                           "  missing    {} between the two, if that is what was to be read",
+                           read->words, missing, by_parity ? " or has the other parity" : "", who, to_string(where),
+                           calls, missing);
     });
 }
 

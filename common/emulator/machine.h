@@ -112,6 +112,7 @@ struct BarrierWatch {
     std::source_location made;    // by barrier_init
     bool arrived_at = false;      // by anybody, in any phase
     std::uint64_t completed = 0;  // phases
+    std::uint64_t seen = 0;       // of them some wait has ended behind so many
     std::vector<Thread*> waiting;
     Gathering arrivals;      // of all phases
     Clock completed_clock;   // what is known behind those that are over

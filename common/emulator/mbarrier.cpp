@@ -96,9 +96,13 @@ std::string what_is_missing(const Thread& thread) {
         state.bytes < 0
             ? fmt::format(" arrivals are missing, and {} bytes more have come than were announced", -state.bytes)
             : fmt::format(" arrivals and {} bytes are missing", state.bytes);
+    const std::string remark =
+        !watch.arrived_at             ? "; nobody has ever arrived at it"
+        : watch.seen < watch.completed ? fmt::format("; phase {} (parity {}) is over, and nobody has waited for it",
+                                                     watch.completed - 1, waits.phase ^ 1)
+                                       : "";
     return fmt::format("{}, phase {} (parity {}): {} of {}{}{}\n    it is {}", where, watch.completed, waits.phase,
-                       state.pending, state.expected, missing,
-                       watch.arrived_at ? "" : "; nobody has ever arrived at it", which_one(*thread.block, barrier));
+                       state.pending, state.expected, missing, remark, which_one(*thread.block, barrier));
 }
 
 /// Counts arrivals and bytes; ends the phase if nothing is missing.
@@ -205,7 +209,9 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
         if (read(barrier, operand).parity == parity) return false;
         if (recording) note_end(noted);
         watch_use(barrier, operand);
-        if (watching) acquire(*current, current->block->barriers[barrier].completed_clock);
+        BarrierWatch& watch = current->block->barriers[barrier];
+        watch.seen = watch.completed;
+        if (watching) acquire(*current, watch.completed_clock);
         return true;
     };
     if (is_over()) return true;

@@ -175,14 +175,18 @@ TEST_CASE("failure: mbarriers") {
     fails(Misuse::too_many_bytes, "too many bytes", "with 1048576 bytes");
 }
 
-/// Thread 0 loads; the others wait for the phase after `completed` others, for one arrival more than there is.
-__global__ void wait_for_ever(const float* x, unsigned expected, int completed, int* lines) {
+/// Thread 0 loads; all wait for the phase after `completed` others, for one arrival more than there is. Thread 0 has waited
+/// for the first `seen` of these.
+__global__ void wait_for_ever(const float* x, unsigned expected, int completed, int seen, int* lines) {
     auto* tile = dynamic_shared<float>();
     auto& barrier = *reinterpret_cast<ptx::Barrier*>(tile + 1024);
     if (threadIdx.x == 0) {
         ptx::barrier_init(barrier, 2);
         ptx::fence_barrier_init();
-        for (int i = 0; i < 2 * completed; ++i) ptx::barrier_arrive(barrier);
+        for (int i = 0; i < completed; ++i) {
+            for (int arrivals = 0; arrivals < 2; ++arrivals) ptx::barrier_arrive(barrier);
+            if (i < seen) ptx::barrier_wait(barrier, i % 2);
+        }
         ptx::barrier_arrive_expect_tx(barrier, expected);
         ptx::bulk_load(tile, x, 256, barrier);
     }
@@ -197,13 +201,50 @@ TEST_CASE("failure: deadlock at an mbarrier, with what is missing") {
         check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
               "the barrier at byte 4096 of dynamic shared memory, phase 0 (parity 0): 1 of 2 arrivals and 16 "
               "bytes are missing",
-              x.data(), 272u, 0);
+              x.data(), 272u, 0, 0);
+    CHECK(!contains(report.words, "is over"));
     CHECK(contains(report.words,
                    "40 threads wait for barrier_try_wait at tests/ptx/failures.cu:" + std::to_string(report.lines[1])));
     check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
-          "phase 3 (parity 1): 1 of 2 arrivals and 0 bytes are missing", x.data(), 256u, 3);
+          "phase 3 (parity 1): 1 of 2 arrivals and 0 bytes are missing; phase 2 (parity 0) is over, and nobody has waited "
+          "for it\n",
+          x.data(), 256u, 3, 2);
     check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
-          "1 of 2 arrivals are missing, and 16 bytes more have come than were announced", x.data(), 240u, 0);
+          "phase 3 (parity 1): 1 of 2 arrivals and 0 bytes are missing\n", x.data(), 256u, 3, 3);
+    check(wait_for_ever, "wait_for_ever", 40, cudaErrorLaunchTimeout, "deadlock",
+          "1 of 2 arrivals are missing, and 16 bytes more have come than were announced", x.data(), 240u, 0, 0);
+}
+
+/// All wait for the phase before the one that the load completes, which is over.
+__global__ void wait_for_the_phase_before(const float* x, float* y) {
+    auto* tile = dynamic_shared<float>();
+    auto& barrier = *reinterpret_cast<ptx::Barrier*>(tile + 1024);
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(barrier, 1);
+        ptx::fence_barrier_init();
+        ptx::barrier_arrive_expect_tx(barrier, 256);
+        ptx::bulk_load(tile, x, 256, barrier);
+    }
+    __syncthreads();
+    ptx::barrier_wait(barrier, 1);
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+
+TEST_CASE("failure: what a bulk copy brings is read behind a wait with the other parity") {
+    const DeviceArray<float> x(std::vector<float>(64, 1.0f)), y(64);
+    int too_early = 0, for_ever = 0;  // by when the copy arrives
+    for (int i = 0; i < 200; ++i) {
+        emulator::reseed(test_seed() + unsigned(i));
+        CHECK_THROWS_AS(launch_kernel(wait_for_the_phase_before, {1, 64, shared_bytes}, x.data(), y.data()), CudaError);
+        const std::string& report = emulator::last_report();
+        const bool early = contains(report, ", written only later: a wait for it is missing or has the other parity, or the "
+                                            "index is another's\n");
+        too_early += early;
+        for_ever += !early;
+        CHECK_MESSAGE((early || contains(report, "; phase 0 (parity 0) is over, and nobody has waited for it\n")), report);
+    }
+    CHECK(too_early > 2);
+    CHECK(for_ever > 0);
 }
 
 __device__ void wait_for(ptx::Barrier& barrier, unsigned parity, int* lines) {
