@@ -15,6 +15,7 @@
 
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "memory.h"
 #include "multiprocessor.h"
 
 namespace emulator {
@@ -145,9 +146,11 @@ bool adds_in_two_steps(const Event& first, const Event& second) {
 }
 
 /// What may be meant instead.
-const char* meant_instead(const Event& first, const Event& second) {
+const char* meant_instead(const Event& first, const Event& second, std::uintptr_t address) {
     if (adds_in_two_steps(first, second)) return "; or, if both add to this number, an atomicAdd(), which is one step: += is two";
-    const bool same_store = first.writes && second.writes && first.site == second.site && is_thread(first.slot);
+    // Copies into one slot of a ring are told apart by waits; of what leaves, each has a place of its own.
+    const bool by_index = is_thread(first.slot) || DeviceMemory::instance().covers(address);
+    const bool same_store = first.writes && second.writes && first.site == second.site && by_index;
     return same_store ? "; or both write the same element: is the index right?" : "";
 }
 
@@ -156,7 +159,7 @@ const char* meant_instead(const Event& first, const Event& second) {
     fail(cudaErrorLaunchFailure, where, [&] {
         return fmt::format("race: {}\n  at         {:#x}: {}\n  not ordered behind {}\n  missing    {}",
                            describe(second), address, place(context, address), describe_earlier(first),
-                           what_is_missing(first, second) + meant_instead(first, second));
+                           what_is_missing(first, second) + meant_instead(first, second, address));
     });
 }
 

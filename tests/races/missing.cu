@@ -40,6 +40,22 @@ __global__ void put_without_commit(const float*, float* y) {
     for (int i = 0; i < 1000; ++i) __nanosleep(20);
 }
 
+/// Two tasks leave for one place; what leaves before the second is waited for only as far as the tile goes.
+__global__ void put_both_in_one_place(const float*, float* y) {
+    auto* const tile = dynamic_shared<float>();
+    for (int task = 0; task < 2; ++task) {
+        tile[threadIdx.x] = task;
+        ptx::fence_proxy_async();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            ptx::bulk_store(y, tile, threads * sizeof(float));
+            ptx::bulk_commit();
+            ptx::bulk_wait_read<0>();
+        }
+        __syncthreads();
+    }
+}
+
 enum class Then { write_the_tile, read_the_sums, return_at_once };
 
 template <Then then>
@@ -163,6 +179,17 @@ TEST_CASE("missing: of two stores by one line, it may be the index that is wrong
         CAPTURE(report);
         CHECK(report.find("; or both write the same element: is the index right?\n") != report.npos);
     }
+}
+
+TEST_CASE("missing: of what leaves for one place twice, it may be the index that is wrong") {
+    int told = 0;
+    for (int order = 0; order < 4 * orders; ++order) {
+        const std::string report = report_of(put_both_in_one_place, true, order);
+        CAPTURE(report);
+        told += report.find("; or both write the same element: is the index right?\n") != report.npos;
+        CHECK((report.empty() || report.starts_with("race: write by bulk_store")));
+    }
+    CHECK(told > 0);
 }
 
 TEST_CASE("missing: of threads that add by one line, an atomic") {
