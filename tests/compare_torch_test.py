@@ -104,6 +104,12 @@ class Problems(unittest.TestCase):
         self.assertEqual(ct.parse(["--peers", ""]).peers, [])
         self.assertEqual([kernels.peer_name("flash"), kernels.peer_name("cudnn")], [FLASH, CUDNN])
         self.assertEqual(kernels.peer_name("flash_attn"), "peer:flash_attn")
+        self.assertIn("flash_attn.cute", ct.parse([]).peers)
+
+    def test_a_folder_of_the_packages_name_is_no_package(self):
+        with unittest.mock.patch.dict(sys.modules, {"flash_attn": types.ModuleType("flash_attn")}):
+            with self.assertRaisesRegex(ImportError, "flash_attn has no flash_attn_func"):
+                kernels.peer_run("flash_attn", None)
 
     def test_stages_by_dtype_or_by_name(self):
         stages = [{"stage": "03-a", "dtypes": ["f32"]}, {"stage": "04-b", "dtypes": ["bf16", "f16"]},
