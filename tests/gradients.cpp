@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "harness/dtype.h"
 #include "operations/attention_backward/comparison.h"
 #include "operations/attention_backward/operation.h"
+#include "operations/attention_backward/usual_mistakes.h"
 #include "test_seed.h"
 
 namespace flashladder::attention_backward {
@@ -161,6 +163,105 @@ TEST_CASE("gradients: a factor that is missing, or there twice, is told, and not
         CHECK(times(1).find("times what it should be") == std::string::npos);
         CHECK(times(root, 32).find("all of dQ is ") == std::string::npos);
     }
+}
+
+/// The way back as somebody writes it: which keys are seen, what P and dS are made of, what they are multiplied with, which
+/// heads are read and summed.
+struct Written {
+    std::function<bool(int i, int j)> sees;
+    std::function<double(double S, double lse)> P = [](double S, double lse) { return std::exp(S - lse); };
+    std::function<double(double P, double dP, double D)> dS = [](double P, double dP, double D) { return P * (dP - D); };
+    const std::vector<float>*of_dV = nullptr, *of_dQ = nullptr, *of_dK = nullptr;
+    std::function<int(int h)> kv_head = {};
+    std::function<bool(int h)> sums = [](int) { return true; };
+};
+Outputs outputs_of(const Inputs& in, const Written& code) {
+    const AttentionShape& s = in.shape();
+    const auto d = std::size_t(s.head_dim);
+    const auto dot = [&](const std::vector<float>& a, std::size_t i, const std::vector<float>& b, std::size_t j) {
+        double sum = 0;
+        for (std::size_t x = 0; x < d; ++x) sum += double(a[i * d + x]) * b[j * d + x];
+        return sum;
+    };
+    const attention::Inputs& f = in.forward;
+    std::vector<double> dV(s.kv_elements()), dQ(s.q_elements()), dK(s.kv_elements());
+    for (int b = 0; b < s.batch; ++b)
+        for (int h = 0; h < s.heads; ++h)
+            for (int i = 0; i < s.n_q; ++i)
+                for (int j = 0; j < s.n_k; ++j) {
+                    if (!code.sees(i, j)) continue;
+                    const int kv_head = code.kv_head ? code.kv_head(h) : h / (s.heads / s.kv_heads);
+                    const auto q = std::size_t((b * s.heads + h) * s.n_q + i), k = std::size_t((b * s.kv_heads + kv_head) * s.n_k + j);
+                    const double P = code.P(f.scale * dot(f.Q, q, f.K, k), in.lse[q]);
+                    const double dS = f.scale * code.dS(P, dot(in.dO, q, f.V, k), dot(in.dO, q, in.O, q));
+                    for (std::size_t x = 0; x < d; ++x) {
+                        dQ[q * d + x] += dS * (code.of_dQ ? *code.of_dQ : f.K)[k * d + x];
+                        if (!code.sums(h)) continue;
+                        dV[k * d + x] += P * (code.of_dV ? *code.of_dV : in.dO)[q * d + x];
+                        dK[k * d + x] += dS * (code.of_dK ? *code.of_dK : f.Q)[q * d + x];
+                    }
+                }
+    Outputs out;
+    for (const auto& [from, to] : {std::pair(&dV, &out.dV), {&dQ, &out.dQ}, {&dK, &out.dK}})
+        for (const double x : *from) to->push_back(round_to(s.dtype, float(x)));
+    return out;
+}
+
+TEST_CASE("gradients: a usual mistake is told from its numbers, of each gradient that it is in, and nothing else is") {
+    for (const DType dtype : {DType::f32, DType::bf16})
+        for (const bool causal : {false, true}) {
+            const AttentionShape shape = shape_of(4, 2, 21 + int(test_seed() % 5), 31 + int(test_seed() / 7 % 5), causal, dtype);
+            const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+            const Gradients reference = reference_gradients(in, all_rows(shape)), standard = standard_gradients(in, all_rows(shape));
+            const auto told = [&](const Written& code) {
+                const Outputs out = outputs_of(in, code);
+                Comparison c = compare(out, shape, reference, standard);
+                if (!c.passed) name_usual_mistakes(c, out, in, reference);
+                return std::pair(c, c.describe(shape));
+            };
+            // Of which gradients: "VQK", in the order of a description.
+            const auto says = [&](const Written& code, const std::string& words, const std::string& of) {
+                const auto& [c, text] = told(code);
+                INFO(text, "; expected: ", words, ", of ", of);
+                for (const auto& [letter, one] : {std::pair('V', &c.dV), {'Q', &c.dQ}, {'K', &c.dK}}) {
+                    const bool is_in = of.find(letter) != std::string::npos;
+                    CHECK(one->mistake.find(words) == (is_in ? 0 : std::string::npos));
+                    const std::string sentence = fmt::format("d{} is what comes out if {}", letter, words);
+                    CHECK((text.find(sentence) != std::string::npos) == is_in);
+                }
+            };
+            const int diagonal = shape.n_k - shape.n_q;
+            const auto up_to = [&](int more) { return [=](int i, int j) { return !causal || j <= i + diagonal + more; }; };
+            const auto right = up_to(0);
+            CHECK(told({right}).first.passed);
+            const attention::Inputs& f = in.forward;
+            says({.sees = right, .of_dK = &in.dO}, "dS^T is multiplied by dO, not by Q", "K");
+            says({.sees = right, .of_dK = &in.O}, "dS^T is multiplied by O, not by Q", "K");
+            says({.sees = right, .of_dQ = &f.V}, "dS is multiplied by V, not by K", "Q");
+            says({.sees = right, .of_dV = &f.Q}, "P^T is multiplied by Q, not by dO", "V");
+            says({.sees = right, .of_dV = &in.O}, "P^T is multiplied by O, not by dO", "V");
+            says({.sees = right, .P = [](double S, double) { return std::exp(S); }}, "LSE is not subtracted", "V");
+            says({.sees = right, .P = [](double S, double lse) { return std::exp2(S - lse); }}, "P is a power of 2", "V");
+            says({.sees = right, .dS = [](double P, double dP, double) { return P * dP; }}, "D is not subtracted", "QK");
+            says({.sees = right, .dS = [](double P, double dP, double D) { return P * (dP + D); }}, "D is added", "QK");
+            says({.sees = right, .dS = [](double, double dP, double D) { return dP - D; }}, "dS is not multiplied by P", "QK");
+            says({.sees = right, .dS = [](double P, double, double) { return P; }}, "P stands where dS should", "QK");
+            says({.sees = right, .dS = [](double, double dP, double) { return dP; }}, "dP stands where dS should", "QK");
+            if (causal) {
+                says({up_to(1)}, "each query sees one key too many", "VQK");
+                says({up_to(-1)}, "each query sees one key too few", "VQK");
+                says({[](int i, int j) { return j <= i; }}, "query i sees the keys up to i", "VQK");
+                says({[](int, int) { return true; }}, "there is no causal mask", "VQK");
+            } else {
+                says({[=](int i, int j) { return j <= i + diagonal; }}, "there is a causal mask", "VQK");
+            }
+            says({.sees = right, .kv_head = [](int h) { return h % 2; }}, "head h of Q has head h % kv_heads", "VQK");
+            says({.sees = right, .sums = [](int h) { return h % 2 == 1; }}, "only the last of the heads", "VK");
+            says({.sees = right, .sums = [](int h) { return h % 2 == 0; }}, "only the first of the heads", "VK");
+            for (const Written& code : {Written{.sees = up_to(2)}, Written{.sees = [](int, int j) { return j > 0; }},
+                                        Written{.sees = right, .P = [](double S, double) { return S; }}})
+                if (auto [c, text] = told(code); !c.passed) CHECK_MESSAGE(text.find("comes out if") == std::string::npos, text);
+        }
 }
 
 TEST_CASE("gradients: where one key has nearly all the weight, what the standard way loses is allowed, and not much more") {

@@ -25,6 +25,7 @@ struct GradientComparison {
     std::size_t worst_row_index = 0;
     attention::Wrong furthest;  // the element of that row that is furthest off
     double factor = 1;          // of the whole gradient, where it is wrong by nothing else
+    std::string mistake;        // name_usual_mistakes(); "" if it was not asked for
     bool passed = false;
 };
 

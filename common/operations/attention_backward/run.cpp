@@ -5,6 +5,7 @@
 
 #include "harness/asked.h"
 #include "harness/own_stream.h"
+#include "operations/attention_backward/usual_mistakes.h"
 
 namespace flashladder::attention_backward {
 namespace {
@@ -69,7 +70,10 @@ Outputs run(const Stage& stage, const Inputs& inputs) {
 Comparison check(const Stage& stage, const Inputs& inputs, attention::Judge judge, std::size_t most) {
     const Outputs outputs = run(stage, inputs);
     const RowsToCheck rows = rows_to_check(inputs.shape(), 1, most);
-    return compare(outputs, inputs.shape(), reference_gradients(inputs, rows), standard_gradients(inputs, rows), judge);
+    const Gradients reference = reference_gradients(inputs, rows);
+    Comparison result = compare(outputs, inputs.shape(), reference, standard_gradients(inputs, rows), judge);
+    if (!result.passed) name_usual_mistakes(result, outputs, inputs, reference);
+    return result;
 }
 
 }  // namespace flashladder::attention_backward
