@@ -28,7 +28,8 @@ int launch_once(const Chapter& chapter, const LaunchOptions& options) {
         if (!options.mine) throw;
         return tell_failure(chapter, error.what());
     }
-    fmt::print("{}{}, {}: error {:.1e}\n", chapter.name, options.mine ? " (yours)" : "", to_string(problem), result.error);
+    fmt::print("{}{}, {}: error {:.1e}\n", chapter.name, options.mine ? " (yours)" : "", to_string(problem),
+               result.error);
     if (!result.passed) fmt::print("{}\n", result.description);
     return result.passed ? 0 : 1;
 }

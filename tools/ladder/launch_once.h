@@ -14,8 +14,8 @@ struct LaunchOptions {
     std::uint64_t seed = 1;
 };
 
-/// Runs it once on random inputs, of the first dtype that it supports, and compares it with the reference. Returns the exit
-/// status: 1 if it is wrong or fails. Throws std::invalid_argument for a problem that it does not support.
+/// Runs it once on random inputs, of the first dtype that it supports, and compares it with the reference. Returns the
+/// exit status: 1 if it is wrong or fails. Throws std::invalid_argument for a problem that it does not support.
 int launch_once(const Chapter& chapter, const LaunchOptions& options);
 
 }  // namespace flashladder

@@ -54,7 +54,8 @@ public:
                                         dot(in_.dO, query, in_.forward.V, key), in_.lse[query], D}) *
                             (of == Gradient::dV ? 1 : in_.forward.scale);
                         const auto [to, from] = of == Gradient::dQ ? std::pair(query, key) : std::pair(key, query);
-                        for (std::size_t x = 0; x < d; ++x) sum[to * d + x] += weight * double((*way.rows)[from * d + x]);
+                        for (std::size_t x = 0; x < d; ++x)
+                            sum[to * d + x] += weight * double((*way.rows)[from * d + x]);
                     }
                 }
             }
@@ -66,7 +67,9 @@ public:
         const auto dS = [](const Pair& p) { return p.dS(); };
         const auto &Q = in_.forward.Q, &K = in_.forward.K, &V = in_.forward.V;
         const long long diagonal = s_.n_k - s_.n_q;
-        const auto sees = [causal = s_.causal, diagonal](long long i, long long j) { return !causal || j <= i + diagonal; };
+        const auto sees = [causal = s_.causal, diagonal](long long i, long long j) {
+            return !causal || j <= i + diagonal;
+        };
         const Way right = gradient == Gradient::dV   ? Way{"", P, &in_.dO, sees}
                           : gradient == Gradient::dQ ? Way{"", dS, &K, sees}
                                                      : Way{"", dS, &Q, sees};
@@ -107,7 +110,9 @@ public:
             weighs("dP stands where dS should", [](const Pair& p) { return p.dP; });
         }
         if (s_.causal) {
-            add("each query sees one key too many").sees = [=](long long i, long long j) { return j <= i + 1 + diagonal; };
+            add("each query sees one key too many").sees = [=](long long i, long long j) {
+                return j <= i + 1 + diagonal;
+            };
             add("each query sees one key too few").sees = [=](long long i, long long j) { return j < i + diagonal; };
             add("query i sees the keys up to i: the mask's diagonal ends in the lower right corner of S").sees =
                 [](long long i, long long j) { return j <= i; };
@@ -121,18 +126,17 @@ public:
             add("head h of Q has head h % kv_heads of K and V, and not head h / (heads / kv_heads)").kv_head_of =
                 [of = s_.kv_heads](int h) { return h % of; };
         if (group_ > 1 && gradient != Gradient::dQ) {
-            add("only the last of the heads that share K and V counts, and not their sum").counts = [g = group_](int h) {
-                return h % g == g - 1;
-            };
-            add("only the first of the heads that share K and V counts, and not their sum").counts = [g = group_](int h) {
-                return h % g == 0;
-            };
+            add("only the last of the heads that share K and V counts, and not their sum").counts =
+                [g = group_](int h) { return h % g == g - 1; };
+            add("only the first of the heads that share K and V counts, and not their sum").counts =
+                [g = group_](int h) { return h % g == 0; };
         }
         return all;
     }
 
 private:
-    double dot(const std::vector<float>& a, std::size_t row_of_a, const std::vector<float>& b, std::size_t row_of_b) const {
+    double dot(const std::vector<float>& a, std::size_t row_of_a, const std::vector<float>& b,
+               std::size_t row_of_b) const {
         const std::size_t d = static_cast<std::size_t>(s_.head_dim);
         double sum = 0;
         for (std::size_t x = 0; x < d; ++x) sum += double(a[row_of_a * d + x]) * double(b[row_of_b * d + x]);
@@ -149,7 +153,8 @@ template <class Found>
 double distance(const Found& found, const std::vector<double>& from, const GradientRows& rows, std::size_t d) {
     double squares = 0;
     for (const std::size_t row : rows.rows)
-        for (std::size_t x = row * d; x < (row + 1) * d; ++x) squares += (double(found[x]) - from[x]) * (double(found[x]) - from[x]);
+        for (std::size_t x = row * d; x < (row + 1) * d; ++x)
+            squares += (double(found[x]) - from[x]) * (double(found[x]) - from[x]);
     return std::sqrt(squares);
 }
 
@@ -160,7 +165,8 @@ void name_usual_mistakes(Comparison& c, const Outputs& outputs, const Inputs& in
     if (double(s.batch) * s.heads * s.n_q * s.n_k > few_scores) return;
     const Mistakes mistakes(inputs);
     const std::size_t d = static_cast<std::size_t>(s.head_dim);
-    const auto name = [&](Gradient of, GradientComparison& one, const std::vector<float>& found, const GradientRows& right) {
+    const auto name = [&](Gradient of, GradientComparison& one, const std::vector<float>& found,
+                          const GradientRows& right) {
         if (one.passed || one.factor != 1) return;
         std::vector<double> wanted(found.size());
         for (std::size_t r = 0; r < right.rows.size(); ++r)
@@ -168,7 +174,8 @@ void name_usual_mistakes(Comparison& c, const Outputs& outputs, const Inputs& in
         for (const Way& way : mistakes.of(of)) {
             const std::vector<double> made = mistakes.made(of, way);
             const double size = distance(std::vector<double>(made.size()), made, right, d);
-            // Far from what is right, beside what rounding may cost; and near to what was found. A NaN is near to nothing.
+            // Far from what is right, beside what rounding may cost; and near to what was found. A NaN is near to
+            // nothing.
             if (distance(wanted, made, right, d) > 8 * one.allowed_error * size &&
                 distance(found, made, right, d) <= 2 * one.allowed_error * size) {
                 one.mistake = way.sentence;

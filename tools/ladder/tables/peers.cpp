@@ -128,10 +128,11 @@ std::string peers_table(const nlohmann::json& r, const Arguments&) {
     const BesidePeers beside(r.at("rows"));
     for (const auto& [shape, of] : beside.problems)
         problems.add(name_of(shape), "of the fastest peer", fmt::format("{:.2f}", of.ratio()));
-    return fmt::format("{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
-                       "cuDNN {}. {}",
-                       problems.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"),
-                       r.value("cudnn", "unknown"), caption_under_load(r));
+    return fmt::format(
+        "{}\nTFLOP/s, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
+        "cuDNN {}. {}",
+        problems.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"), r.value("cudnn", "unknown"),
+        caption_under_load(r));
 }
 
 /// Every stage and every peer on every problem, in TFLOP/s; the highest rung also against the peers.
@@ -167,19 +168,22 @@ std::string compare_table(const nlohmann::json& r, const Arguments&) {
     const auto text = [](const nlohmann::json& of, const char* key) { return of.value(key, "unknown"); };
     const auto& clocks = r.at("clocks");
     return fmt::format(
-        "{}\nTFLOP/s, {}, {}. Last column: the highest rung and the fastest of the others; {}. {}, driver {}, CUDA {}, PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
+        "{}\nTFLOP/s, {}, {}. Last column: the highest rung and the fastest of the others; {}. {}, driver {}, CUDA {}, "
+        "PyTorch {}, cuDNN {}, commit {}, {}; under load SM clock {} of "
         "at most {}, power {} of {}; an 8192^3 matrix product in the same run: {:.0f} TFLOP/s.\n",
-        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, beside.mean_and_lowest(), text(r, "gpu"), text(r, "driver"),
-        text(r, "cuda"), text(r, "torch"), text(r, "cudnn"), text(r, "commit"), text(r, "date"), text(clocks, "sm"),
-        text(clocks, "sm_max"), text(clocks, "power"), text(clocks, "power_limit"),
+        table.markdown(), text(r.at("rows").at(0), "dtype"), on_the_grid, beside.mean_and_lowest(), text(r, "gpu"),
+        text(r, "driver"), text(r, "cuda"), text(r, "torch"), text(r, "cudnn"), text(r, "commit"), text(r, "date"),
+        text(clocks, "sm"), text(clocks, "sm_max"), text(clocks, "power"), text(clocks, "power_limit"),
         r.at("matmul_tflops").get<double>());
 }
 
-/// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is that of one of them.
+/// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is of one of them.
 std::string fastest_peers_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"problems", "rung", "card", "of the fastest peer", "lowest", "rows", "the fastest peer is"});
-    for (const auto& [problems, file] : {std::pair{"16384 tokens, width 2048", "compare"}, {"one sequence, 4 to 32 heads", "few"},
-                                         {"drawn, 500 to 20000 tokens a sequence", "drawn"}, {"gradients, 16384 tokens", "compare-backward"}})
+    for (const auto& [problems, file] : {std::pair{"16384 tokens, width 2048", "compare"},
+                                         {"one sequence, 4 to 32 heads", "few"},
+                                         {"drawn, 500 to 20000 tokens a sequence", "drawn"},
+                                         {"gradients, 16384 tokens", "compare-backward"}})
         for (const char* suffix : {"", "-h200"}) {
             const nlohmann::json of_file = results(fmt::format("docs/results/{}{}.json", file, suffix), arguments);
             if (of_file.is_null()) continue;
@@ -194,9 +198,10 @@ std::string fastest_peers_table(const nlohmann::json& r, const Arguments& argume
                        fmt::format("{:.2f}", beside.mean()), fmt::format("{:.2f}", beside.lowest()),
                        fmt::format("{}", beside.problems.size()), fastest});
         }
-    return fmt::format("{}\nTFLOP/s of the rung by those of the peer that is the fastest at this problem, in the same run, "
-                       "bf16; geometric mean and lowest. PyTorch {}, cuDNN {}. {}",
-                       table.markdown(), r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
+    return fmt::format(
+        "{}\nTFLOP/s of the rung by those of the peer that is the fastest at this problem, in the same run, "
+        "bf16; geometric mean and lowest. PyTorch {}, cuDNN {}. {}",
+        table.markdown(), r.value("torch", "unknown"), r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
 }  // namespace flashladder::tables
