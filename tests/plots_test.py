@@ -36,7 +36,8 @@ def ladder():
 
 
 def compare():
-    speeds = {"04-mma": 70, "09-wgmma": 400, "peer:torch-cudnn": 300, "peer:torch-flash": 399}
+    speeds = {"04-mma": 70, "09-wgmma": 400, "peer:torch-cudnn": 300, "peer:torch-flash": 399,
+              "peer:flash_attn_interface": 401, "peer:flash_attn.cute": 402}
     return {**WHERE, "torch": "9.8.7", "cudnn": "6.5.4",
             "rows": [{"stage": stage, "shape": shape(d, n, causal), "tflops": speed + n / 100, "error": 2e-3,
                       "worst_row": 3e-3} for stage, speed in speeds.items() for d in (64, 128) for n in (1024, 4096)
@@ -108,20 +109,20 @@ class FromResults(unittest.TestCase):
         self.assertEqual(len(all_axes), 4)
         panels = ("d = 64, not causal", "d = 64, causal", "d = 128, not causal", "d = 128, causal")
         for axes, of in zip(all_axes, panels):
-            self.assertEqual(self.words(axes)[:5], [of, "04", "cuDNN", "FA2", "09"])  # names by height
-            self.assertEqual(self.points(axes), {(n, speed + n / 100) for speed in (70, 400, 300, 399)
+            self.assertEqual(self.words(axes)[:7], [of, "04", "cuDNN", "FA2", "09", "FA3", "FA4"])  # names by height
+            self.assertEqual(self.points(axes), {(n, speed + n / 100) for speed in (70, 400, 300, 399, 401, 402)
                                                  for n in (1024, 4096)})
         self.assertIn("PyTorch 9.8.7, cuDNN 6.5.4; A card, commit c0ffee, 2030-01-02", self.words(all_axes[2]))
 
     def test_names_that_would_overlap_are_moved_apart_and_keep_their_order(self):
         axes = self.axes(measured.tflops_by_n)[0]
         heights = {text.get_text(): text.get_window_extent() for text in axes.texts}
-        for lower, upper in (("04", "cuDNN"), ("cuDNN", "FA2"), ("FA2", "09")):
+        for lower, upper in (("04", "cuDNN"), ("cuDNN", "FA2"), ("FA2", "09"), ("09", "FA3"), ("FA3", "FA4")):
             self.assertLessEqual(heights[lower].y1, heights[upper].y0 + 3, (lower, upper))
 
     def test_error_by_rung_of_the_whole_and_of_the_worst_row_with_the_peers(self):
         both = self.axes(measured.error_by_rung)
-        self.assertEqual(self.rows(both[0])[-3:], ["09 wgmma", "cuDNN", "FA2"])
+        self.assertEqual(self.rows(both[0])[-5:], ["09 wgmma", "cuDNN", "FA2", "FA3", "FA4"])
         for axes in both:
             self.assertLessEqual({(1e-6, 0), (1e-5, 0), (1e-6, 4), (2e-3, 5), (3e-3, 5), (2e-3, 6), (3e-3, 6)},
                                  self.points(axes))
