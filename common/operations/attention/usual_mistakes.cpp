@@ -55,9 +55,6 @@ Inputs with_keys_of_zero(const Inputs& in, int tile) {
 std::vector<Mistake> usual_mistakes(const Inputs& in) {
     const AttentionShape& s = in.shape;
     std::vector<Mistake> all;
-    const auto sees = [&](std::string sentence, VisibleKeys visible) {
-        all.push_back({std::move(sentence), in, std::move(visible)});
-    };
     const auto scaled = [&](std::string sentence, double scale) {
         all.push_back({std::move(sentence), in, visible_keys(s)});
         all.back().inputs.scale = float(scale);
@@ -66,21 +63,11 @@ std::vector<Mistake> usual_mistakes(const Inputs& in) {
         const VisibleKeys visible = visible_keys(inputs.shape);
         all.push_back({std::move(sentence), std::move(inputs), visible});
     };
-    const long long diagonal = s.n_k - s.n_q;
-    if (s.causal) {
-        sees("if each query sees one key too many", [=](long long i) { return i + 2 + diagonal; });
-        sees("if each query sees one key too few", [=](long long i) { return i + diagonal; });
-        sees("if query i sees the keys up to i: the mask's diagonal ends in the lower right corner of S",
-             [=](long long i) { return i + 1; });
-        sees("without the causal mask", [=](long long) { return s.n_k; });
-    } else {
-        sees("if the last key does not count", [=](long long) { return s.n_k - 1; });
-        sees("with a causal mask, which was not asked for", [=](long long i) { return i + 1 + diagonal; });
-        for (const int tile : {8, 16, 32, 64, 128, 256})
-            if (s.n_k % tile != 0)
-                reads(fmt::format("if keys behind the last one count, as zeros, up to a multiple of {}", tile),
-                      with_keys_of_zero(in, tile));
-    }
+    for (OtherMask& mask : other_masks(s)) all.push_back({std::move(mask.sentence), in, std::move(mask.visible)});
+    for (const int tile : {8, 16, 32, 64, 128, 256})
+        if (!s.causal && s.n_k % tile != 0)
+            reads(fmt::format("if keys behind the last one count, as zeros, up to a multiple of {}", tile),
+                  with_keys_of_zero(in, tile));
     if (in.scale != 1) {
         scaled("without the scale", 1);
         scaled("if scores are scaled twice", double(in.scale) * in.scale);
@@ -111,6 +98,18 @@ bool has_wrong_lengths(const Outputs& outputs, const AttentionRows& reference) {
 }
 
 }  // namespace
+
+std::vector<OtherMask> other_masks(const AttentionShape& s) {
+    const long long n_k = s.n_k, diagonal = n_k - s.n_q;
+    if (!s.causal)
+        return {{"if the last key does not count", [=](long long) { return n_k - 1; }},
+                {"with a causal mask, which was not asked for", [=](long long i) { return i + 1 + diagonal; }}};
+    return {{"if each query sees one key too many", [=](long long i) { return i + 2 + diagonal; }},
+            {"if each query sees one key too few", [=](long long i) { return i + diagonal; }},
+            {"if query i sees the keys up to i: the mask's diagonal ends in the lower right corner of S",
+             [](long long i) { return i + 1; }},
+            {"without the causal mask", [=](long long) { return n_k; }}};
+}
 
 std::string usual_mistake(const Outputs& outputs, const Inputs& inputs, const AttentionRows& reference,
                           const AttentionRows& yardstick) {

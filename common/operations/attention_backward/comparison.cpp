@@ -132,7 +132,7 @@ std::string Comparison::describe(const AttentionShape& shape) const {
             const std::string words = words_for(c.factor, shape.head_dim);
             text += fmt::format("all of {} is {:.3g} times what it should be{}; ", name, c.factor, words.empty() ? "" : ", " + words);
         }
-        if (!c.mistake.empty()) text += fmt::format("{} is what comes out if {}; ", name, c.mistake);
+        if (!c.mistake.empty()) text += fmt::format("{} is what comes out {}; ", name, c.mistake);
         if (!c.passed)
             text += fmt::format("{}[batch {} head {} {} {}][{}] is {}, expected {:.6g}; ", name,
                                 head / static_cast<std::size_t>(heads), head % static_cast<std::size_t>(heads), row_name,

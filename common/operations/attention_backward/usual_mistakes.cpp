@@ -1,8 +1,11 @@
 #include "operations/attention_backward/usual_mistakes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
+
+#include "operations/attention/usual_mistakes.h"
 
 namespace flashladder::attention_backward {
 namespace {
@@ -18,12 +21,12 @@ struct Pair {
 
 /// How a gradient is made: row by row the sum of weights times rows of another tensor.
 struct Way {
-    std::string sentence;  // after "if "
+    std::string sentence;  // after "is what comes out "
     std::function<double(const Pair&)> weight;
     const std::vector<float>* rows;
-    std::function<bool(long long i, long long j)> sees;  // query i key j
-    std::function<int(int)> kv_head_of = {};             // of a head of Q; as it should be, if there is none
-    std::function<bool(int)> counts = {};                // a head of Q; all, if there is none
+    attention::VisibleKeys visible;
+    std::function<int(int)> kv_head_of = {};  // of a head of Q; as it should be, if there is none
+    std::function<bool(int)> counts = {};     // a head of Q; all, if there is none
 };
 
 enum class Gradient { dV, dQ, dK };
@@ -46,8 +49,8 @@ public:
                     const std::size_t query = queries + i;
                     if (std::isinf(in_.lse[query])) continue;  // it sees no key
                     const double D = dot(in_.dO, query, in_.O, query);
-                    for (int j = 0; j < s_.n_k; ++j) {
-                        if (!way.sees(i, j)) continue;
+                    const long long last = std::min<long long>(way.visible(i), s_.n_k);
+                    for (long long j = 0; j < last; ++j) {
                         const std::size_t key = keys + j;
                         const double weight =
                             way.weight({in_.forward.scale * dot(in_.forward.Q, query, in_.forward.K, key),
@@ -66,10 +69,7 @@ public:
         const auto P = [](const Pair& p) { return p.P(); };
         const auto dS = [](const Pair& p) { return p.dS(); };
         const auto &Q = in_.forward.Q, &K = in_.forward.K, &V = in_.forward.V;
-        const long long diagonal = s_.n_k - s_.n_q;
-        const auto sees = [causal = s_.causal, diagonal](long long i, long long j) {
-            return !causal || j <= i + diagonal;
-        };
+        const attention::VisibleKeys sees = attention::visible_keys(s_);
         const Way right = gradient == Gradient::dV   ? Way{"", P, &in_.dO, sees}
                           : gradient == Gradient::dQ ? Way{"", dS, &K, sees}
                                                      : Way{"", dS, &Q, sees};
@@ -87,48 +87,37 @@ public:
         };
         switch (gradient) {
             case Gradient::dV:
-                multiplies("P^T is multiplied by Q, not by dO", Q);
-                multiplies("P^T is multiplied by O, not by dO", in_.O);
-                weighs("dS stands where P should", dS);
-                weighs("LSE is not subtracted: P = exp(S)", [](const Pair& p) { return std::exp(p.S); });
-                weighs("P is a power of 2, and S - LSE is not multiplied by log2(e)",
+                multiplies("if P^T is multiplied by Q, not by dO", Q);
+                multiplies("if P^T is multiplied by O, not by dO", in_.O);
+                weighs("if dS stands where P should", dS);
+                weighs("if LSE is not subtracted: P = exp(S)", [](const Pair& p) { return std::exp(p.S); });
+                weighs("if P is a power of 2, and S - LSE is not multiplied by log2(e)",
                        [](const Pair& p) { return std::exp2(p.S - p.lse); });
                 break;
             case Gradient::dQ:
-                multiplies("dS is multiplied by V, not by K", V);
+                multiplies("if dS is multiplied by V, not by K", V);
                 break;
             case Gradient::dK:
-                multiplies("dS^T is multiplied by dO, not by Q", in_.dO);
-                multiplies("dS^T is multiplied by O, not by Q", in_.O);
+                multiplies("if dS^T is multiplied by dO, not by Q", in_.dO);
+                multiplies("if dS^T is multiplied by O, not by Q", in_.O);
                 break;
         }
         if (gradient != Gradient::dV) {
-            weighs("D is not subtracted: dS = P dP", [](const Pair& p) { return p.P() * p.dP; });
-            weighs("D is added, not subtracted", [](const Pair& p) { return p.P() * (p.dP + p.D); });
-            weighs("dS is not multiplied by P: dS = dP - D", [](const Pair& p) { return p.dP - p.D; });
-            weighs("P stands where dS should", P);
-            weighs("dP stands where dS should", [](const Pair& p) { return p.dP; });
+            weighs("if D is not subtracted: dS = P dP", [](const Pair& p) { return p.P() * p.dP; });
+            weighs("if D is added, not subtracted", [](const Pair& p) { return p.P() * (p.dP + p.D); });
+            weighs("if dS is not multiplied by P: dS = dP - D", [](const Pair& p) { return p.dP - p.D; });
+            weighs("if P stands where dS should", P);
+            weighs("if dP stands where dS should", [](const Pair& p) { return p.dP; });
         }
-        if (s_.causal) {
-            add("each query sees one key too many").sees = [=](long long i, long long j) {
-                return j <= i + 1 + diagonal;
-            };
-            add("each query sees one key too few").sees = [=](long long i, long long j) { return j < i + diagonal; };
-            add("query i sees the keys up to i: the mask's diagonal ends in the lower right corner of S").sees =
-                [](long long i, long long j) { return j <= i; };
-            add("there is no causal mask").sees = [](long long, long long) { return true; };
-        } else {
-            add("there is a causal mask, which was not asked for").sees = [=](long long i, long long j) {
-                return j <= i + diagonal;
-            };
-        }
+        for (attention::OtherMask& mask : attention::other_masks(s_))
+            add(std::move(mask.sentence)).visible = std::move(mask.visible);
         if (group_ > 1 && s_.kv_heads > 1)
-            add("head h of Q has head h % kv_heads of K and V, and not head h / (heads / kv_heads)").kv_head_of =
+            add("if head h of Q has head h % kv_heads of K and V, and not head h / (heads / kv_heads)").kv_head_of =
                 [of = s_.kv_heads](int h) { return h % of; };
         if (group_ > 1 && gradient != Gradient::dQ) {
-            add("only the last of the heads that share K and V counts, and not their sum").counts =
+            add("if only the last of the heads that share K and V counts, and not their sum").counts =
                 [g = group_](int h) { return h % g == g - 1; };
-            add("only the first of the heads that share K and V counts, and not their sum").counts =
+            add("if only the first of the heads that share K and V counts, and not their sum").counts =
                 [g = group_](int h) { return h % g == 0; };
         }
         return all;
