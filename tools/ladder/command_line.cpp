@@ -25,7 +25,9 @@ CommandLine parse(int argc, char** argv) {
     CLI::App app("FlashLadder: from a 100-line flash attention kernel to the fastest, rung by rung.");
     app.name("./ladder");
     app.require_subcommand(0, 1);
-    app.footer("./ladder install installs what is missing, and no more. --backend cpu or gpu stands anywhere.");
+    app.footer(
+        "./ladder install installs what is missing, and no more. ./ladder site builds the web site and serves it, with\n"
+        "--build it only builds. --backend cpu or gpu stands anywhere.");
     CommandLine line;
     std::optional<std::uint64_t> seed;
     bool no_timing = false;
