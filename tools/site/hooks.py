@@ -18,7 +18,7 @@ from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LARGEST_PAGE = 100_000  # bytes of a source; what is larger, and what is no text, is linked to as the file that it is
+LARGEST_PAGE = 64_000  # bytes of a source; what is larger, and what is no text, is linked to as the file that it is
 LANGUAGES = {".cu": "x.cpp", ".h": "x.cpp", ".cuh": "x.cpp"}  # highlighted as; others by their own name
 
 
@@ -209,7 +209,32 @@ def navigation(pages):
 PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)" alt="([^"]*)">\s*</picture>')
 
 
+def deeper_lists(markdown):
+    """What belongs to an item of a list begins where its text does; Python's Markdown wants it at multiples of four. And a
+    list begins behind an empty line."""
+    lines, text_begins, fenced, before = [], [], False, ""  # text_begins: of each list that is open
+    for line in markdown.split("\n"):
+        if line.strip():
+            indent = len(line) - len(line.lstrip(" "))
+            while text_begins and not fenced and indent < text_begins[-1]:
+                text_begins.pop()
+            depth, text = len(text_begins), line[text_begins[-1] if text_begins else 0:]
+            item = None if fenced else re.match(r" {0,3}([-*+]|\d+[.)]) +(?=\S)", text)
+            if item:
+                if depth == 0 and before and not re.match(r" |[-*+] |\d+[.)] ", before):
+                    lines.append("")
+                text_begins.append((text_begins[-1] if text_begins else 0) + item.end())
+                text = text.lstrip(" ")
+            if text.lstrip().startswith("```"):
+                fenced = not fenced
+            line = " " * (4 * depth) + text
+        lines.append(line)
+        before = line
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown, page, config, files):
+    markdown = deeper_lists(markdown)
     markdown = markdown.replace("<details>", '<details markdown="1">')
     # Of the two pictures the one of the site's own colours is shown, which a reader may choose; the other is never loaded.
     markdown = PICTURE.sub(r'<p><img class="dark" loading="lazy" src="\1" alt="\3">'

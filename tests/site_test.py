@@ -1,0 +1,233 @@
+"""The web site in Chromium: its links, what it loads, rules of accessibility, a phone's width, sorting and search.
+
+    ./ladder site --build && build/site-venv/bin/pip install -r tools/site/requirements-test.txt
+    build/site-venv/bin/python -B tests/site_test.py            [--site FOLDER] [--seed S] [NAME of a test ...]
+"""
+import argparse
+import functools
+import html.parser
+import json
+import math
+import pathlib
+import random
+import shutil
+import sys
+import urllib.parse
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MOST_BYTES = 1_000_000  # of a page with all that it loads, but for the index of the search
+KINDS = ["index.html", "chapters/06-swizzling/index.html", "docs/measuring.html", "differences/06-swizzling.html",
+         "solutions/06-swizzling/attention.cu.html", "common/tile.html"]
+PHONE, DESK = {"width": 380, "height": 800}, {"width": 1280, "height": 900}
+
+
+class Page(html.parser.HTMLParser):
+    """What a page of HTML leads to, what it loads, and the anchors that it has."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loads, self.anchors = [], [], set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.anchors.add(attributes.get("id"))
+        if tag == "a" and "href" in attributes:
+            self.links.append(attributes["href"])
+        for name in ("src", "srcset") + (("href",) if tag == "link" and attributes.get("rel") in ("stylesheet", "icon") else ()):
+            if attributes.get(name):
+                self.loads.append(attributes[name])
+
+
+@functools.cache
+def parsed(path):
+    return Page(path)
+
+
+def target(page, link):
+    """(file, anchor) that a link of a page leads to; None if it is another site's."""
+    parts = urllib.parse.urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return None
+    path = urllib.parse.unquote(parts.path)
+    return ((page.parent / path).resolve() if path else page, urllib.parse.unquote(parts.fragment))
+
+
+def every_page(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 100, f"{site} has {len(pages)} pages: ./ladder site --build"
+    return pages
+
+
+# ---- tests; each returns what is wrong, a line each
+
+
+def links(site, _):
+    """Every link, anchor, picture, script and style is there; nothing is loaded from elsewhere."""
+    wrong = []
+    for page in every_page(site):
+        if page.name == "404.html":  # its addresses begin at the root of a server
+            continue
+        for link in parsed(page).links + parsed(page).loads:
+            if (found := target(page, link)) is None:
+                if link in parsed(page).loads and not link.startswith("data:"):
+                    wrong.append(f"{page.relative_to(site)} loads {link}")
+                continue
+            file, anchor = found
+            if not file.is_file():
+                wrong.append(f"{page.relative_to(site)}: {link} is not there")
+            elif anchor and file.suffix == ".html" and anchor not in parsed(file).anchors:
+                wrong.append(f"{page.relative_to(site)}: {link} has no such anchor")
+    return wrong
+
+
+def weights(site, _):
+    """A page and all that it loads are light."""
+    wrong = []
+    for page in every_page(site):
+        loads = {found[0] for link in parsed(page).loads if (found := target(page, link))}
+        # Of a picture's two forms one is loaded.
+        loads = [file for file in loads | {page} if file.is_file() and not file.stem.endswith("-dark") and
+                 file.name != "search_index.js"]
+        if (size := sum(file.stat().st_size for file in loads)) > MOST_BYTES:
+            wrong.append(f"{page.relative_to(site)} and what it loads are {size} bytes; at most {MOST_BYTES}")
+    return wrong
+
+
+def console(site, browser):
+    """No page has an error in its console or a request that fails."""
+    wrong = []
+    pages = every_page(site)
+    sources = [page for page in pages if page.name.count(".") > 1]
+    tried = [page for page in pages if page not in sources] + random.sample(sources, 10)
+    tab = browser.new_page()
+    tab.on("console", lambda m: m.type == "error" and wrong.append(f"{tab.url}: {m.text}"))
+    tab.on("pageerror", lambda e: wrong.append(f"{tab.url}: {e}"))
+    tab.on("requestfailed", lambda r: r.failure != "net::ERR_ABORTED" and wrong.append(f"{tab.url}: {r.url} {r.failure}"))
+    for page in tried:
+        if page.name != "404.html":
+            tab.goto(page.as_uri())
+    tab.close()
+    return wrong
+
+
+def kinds(site):
+    return KINDS + [page.relative_to(site).as_posix() for page in sorted(site.glob("docs/see/*.html"))]
+
+
+def accessible(site, browser):
+    """axe-core has nothing to say of any kind of page, in either theme."""
+    wrong = []
+    for scheme in ("light", "dark"):
+        tab = browser.new_page(viewport=DESK, color_scheme=scheme, reduced_motion="reduce")
+        for name in kinds(site):
+            tab.goto((site / name).as_uri())
+            assert tab.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+            for violation in Axe().run(tab).response["violations"]:
+                nodes = [node["target"] for node in violation["nodes"]]
+                wrong.append(f"{name}, {scheme}: {violation['id']}: {violation['help']}: {len(nodes)}, as {nodes[:3]}")
+        tab.close()
+    return wrong
+
+
+def phone(site, browser):
+    """A page is as wide as a phone: what is wider scrolls in itself."""
+    wrong = []
+    tab = browser.new_page(viewport=PHONE)
+    for name in kinds(site):
+        tab.goto((site / name).as_uri())
+        if (width := tab.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
+            wrong.append(f"{name} is {width} wide")
+    tab.close()
+    return wrong
+
+
+def sorting(site, browser):
+    """A column of numbers is sorted by the keyboard, down and up."""
+    tab = browser.new_page()
+    tab.goto((site / "index.html").as_uri())
+    button = tab.get_by_role("button", name="TFLOP/s").first
+    column = tab.locator("table", has=button).first
+    numbers = lambda: [float(row) for row in column.locator("tbody tr td:nth-child(5)").all_inner_texts()]
+    before, wrong = numbers(), []
+    for order, reverse in (("ascending", False), ("descending", True)):
+        button.press("Enter")
+        said = button.locator("..").get_attribute("aria-sort")
+        if numbers() != sorted(before, reverse=reverse) or said != order:
+            wrong.append(f"by TFLOP/s, {order}: {said}, {numbers()}")
+    if before == sorted(before) or len(before) < 10:
+        wrong.append(f"the table was sorted before: {before}")
+    tab.close()
+    return wrong
+
+
+def search(site, browser):
+    """The search finds the chapter, from a file."""
+    tab = browser.new_page(viewport=DESK)
+    tab.goto((site / "index.html").as_uri())
+    tab.get_by_role("textbox", name="Search").fill("swizzling")
+    found = tab.locator(".md-search-result__link", has_text="06").first
+    found.wait_for(timeout=20000)
+    address = found.get_attribute("href")
+    tab.close()
+    return [] if "06-swizzling" in address else [f"it leads to {address}"]
+
+
+def same(a, b):
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, (int, float)) and isinstance(b, (int, float)) and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)
+    return a == b
+
+
+def vectors(site, browser):
+    """Interactive pages answer what C++ does: the program `see` has written queries and answers."""
+    wrong = []
+    for page in sorted(site.glob("docs/see/*.html")):
+        name = page.stem
+        cases = json.loads((ROOT / f"build/cpu/see/{name}.json").read_text())
+        assert cases, f"see/{name}.json is empty"
+        tab = browser.new_page()
+        tab.goto(page.as_uri())
+        answers = tab.evaluate("([name, queries]) => queries.map((query) => window.see[name].answer(query))",
+                               [name, [case["query"] for case in cases]])
+        tab.close()
+        bad = [(case, answer) for case, answer in zip(cases, answers) if not same(case["answer"], answer)]
+        wrong += [f"{name}: {len(bad)} of {len(cases)} are wrong"] if bad else []
+        wrong += [f"{name} {case['query']}: {answer}, in C++ {case['answer']}" for case, answer in bad[:3]]
+    return wrong
+
+
+TESTS = [links, weights, console, accessible, phone, sorting, search, vectors]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--site", type=pathlib.Path, default=ROOT / "build/site")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("names", nargs="*", choices=[[], *(test.__name__ for test in TESTS)])
+    asked = parser.parse_args()
+    random.seed(asked.seed)
+    chromium = shutil.which("chromium") or shutil.which("google-chrome") or sys.exit("no Chromium here")
+    failed = 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for test in TESTS:
+            if asked.names and test.__name__ not in asked.names:
+                continue
+            wrong = test(asked.site.resolve(), browser)
+            failed += bool(wrong)
+            print(f"{'FAIL' if wrong else 'ok  '} {test.__name__}: {test.__doc__}", *wrong[:40], sep="\n       ", flush=True)
+        browser.close()
+    if failed:
+        sys.exit(f"{failed} failed; --seed {asked.seed}")
+
+
+if __name__ == "__main__":
+    main()
