@@ -119,16 +119,16 @@ def kinds(site):
 
 
 def accessible(site, browser):
-    """axe-core has nothing to say of any kind of page, in either theme."""
+    """axe-core has nothing to say of any kind of page, in either theme and on a phone."""
     wrong = []
-    for scheme in ("light", "dark"):
-        tab = browser.new_page(viewport=DESK, color_scheme=scheme, reduced_motion="reduce")
+    for scheme, viewport in (("light", DESK), ("dark", DESK), ("light", PHONE)):
+        tab = browser.new_page(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
         for name in kinds(site):
             tab.goto((site / name).as_uri())
             assert tab.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
             for violation in Axe().run(tab).response["violations"]:
                 nodes = [node["target"] for node in violation["nodes"]]
-                wrong.append(f"{name}, {scheme}: {violation['id']}: {violation['help']}: {len(nodes)}, as {nodes[:3]}")
+                wrong.append(f"{name}, {scheme}, {viewport['width']} wide: {violation['id']}: {violation['help']}: {len(nodes)}, as {nodes[:3]}")
         tab.close()
     return wrong
 
@@ -168,7 +168,7 @@ def search(site, browser):
     """The search finds the chapter, from a file."""
     tab = browser.new_page(viewport=DESK)
     tab.goto((site / "index.html").as_uri())
-    tab.get_by_role("textbox", name="Search").fill("swizzling")
+    tab.get_by_role("textbox", name="Search").press_sequentially("swizzling")  # it listens to keys
     found = tab.locator(".md-search-result__link", has_text="06").first
     found.wait_for(timeout=20000)
     address = found.get_attribute("href")

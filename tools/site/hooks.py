@@ -131,7 +131,7 @@ def difference_page(name, below):
         head = "".join(f'<th scope="col" colspan="2">{html.escape(rung)}</th>' for rung in (below, name))
         return (f'<h1>{name} beside {below}</h1>\n<p>The lesson: <a href="{link(f"chapters/{name}/README.md")}">{name}</a>. '
                 f"- is gone, + has come.</p>\n"
-                f'<div class="difference" tabindex="0" role="region" aria-label="The difference"><table>'
+                f'<div class="difference" tabindex="0" role="region" aria-label="The difference"><table class="two">'
                 f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
 
     return make
@@ -246,5 +246,11 @@ def on_page_markdown(markdown, page, config, files):
     return markdown
 
 
+def on_page_content(content, page, config, files):
+    return re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", content)  # a heading that says nothing is none
+
+
 def on_post_page(output, page, config):
+    dialog = 'data-md-component="search" role="dialog"'
+    output = output.replace(dialog, dialog + ' aria-label="Search"', 1)
     return output.replace('<html lang="en"', '<html lang="zh-Hans"', 1) if ".zh." in page.file.src_uri else output

@@ -1,4 +1,5 @@
-// Tables of numbers are sorted by a column: a button in its header, smallest first, then largest first.
+// Tables of numbers are sorted by a column: a button in its header, smallest first, then largest first. And what is wider
+// than the page is scrolled by the keyboard too.
 "use strict";
 (() => {
     const number = /^[-+]?[\d.,]+(e[-+]?\d+)?/i;
@@ -23,12 +24,19 @@
 
     for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
         if (table.tBodies[0]?.rows.length < 3 || !table.querySelector("td[style*=right]")) continue;
-        table.querySelectorAll("thead th").forEach((header, column) => {
-            if (!header.textContent.trim()) return;
+        for (const header of table.querySelectorAll("thead th")) {
             const button = document.createElement("button");
             button.append(...header.childNodes);
-            button.addEventListener("click", () => sort(header, column));
+            button.addEventListener("click", () => sort(header, header.cellIndex));
             header.append(button);
-        });
+        }
     }
+
+    function focusWide() {
+        for (const region of document.querySelectorAll(".md-typeset__scrollwrap"))
+            if (region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+            else region.removeAttribute("tabindex");
+    }
+    addEventListener("load", focusWide);
+    addEventListener("resize", focusWide);
 })();
