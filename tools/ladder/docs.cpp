@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 #include "tables/doc_tables.h"
 #include "files.h"
 #include "harness/project_root.h"
+#include "translations.h"
 
 namespace flashladder {
 namespace {
@@ -31,11 +33,15 @@ std::string regenerate(const std::string& text) {
     }
 }
 
+bool is_there(const std::string& path) { return std::filesystem::exists(project_root() + "/" + path); }
+
 /// Calls visit(path from the root, what the file should hold).
 void for_each_document(const std::function<void(const std::string&, const std::string&)>& visit) {
     std::vector<std::string> paths = {"README.md", "docs/counting.md", "docs/debugging.md", "docs/emulator.md",
                                       "docs/measuring.md", "docs/theory.md"};
     for (const Chapter& chapter : chapters()) paths.push_back(chapter.lesson());
+    for (std::size_t i = 0, count = paths.size(); i < count; ++i)
+        if (const std::string path = translation_of(paths[i]); is_there(path)) paths.push_back(path);
     for (const std::string& path : paths) try {
             visit(path, regenerate(read_file(project_root() + "/" + path)));
         } catch (const std::exception& error) {
@@ -46,8 +52,13 @@ void for_each_document(const std::function<void(const std::string&, const std::s
 }  // namespace
 
 int write_docs() {
-    for_each_document(
-        [](const std::string& path, const std::string& text) { write_file(project_root() + "/" + path, text); });
+    for_each_document([](const std::string& path, const std::string& text) {
+        write_file(project_root() + "/" + path, text);
+        if (const std::string translation = translation_of(path); is_there(translation))
+            for (const Behind& one : behind(read_file(project_root() + "/" + translation), text))
+                fmt::print("{}: \"{}\" {}{}\n", translation, one.section.heading, one.what,
+                           one.mark.empty() ? "" : "; once it is translated: " + one.mark);
+    });
     return 0;
 }
 

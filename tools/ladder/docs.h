@@ -8,7 +8,8 @@
 
 namespace flashladder {
 
-/// Makes every table of README.md and of the lessons anew. Returns the exit status.
+/// Makes every table of README.md, of the lessons and of their translations anew, and names the sections of translations
+/// that are behind. Returns the exit status.
 int write_docs();
 
 /// Names every table and every committed starter that is not what the generators would write; 1 if there is one.

@@ -59,6 +59,7 @@ const std::map<std::string, Generator> generators = {
     {"operands", {"docs/results/operands.json", profiler_table}},
     {"mutants", {races_file, mutants_table}},
     {"race-report", {races_file, report_block}},
+    {"translation", {"", translation_age}},
 };
 
 }  // namespace

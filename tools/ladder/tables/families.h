@@ -57,5 +57,6 @@ std::string report_block(const nlohmann::json& r, const Arguments& arguments);
 // sources.cpp
 std::string diff_block(const nlohmann::json& r, const Arguments& arguments);
 std::string emulator_functions(const nlohmann::json& r, const Arguments& arguments);
+std::string translation_age(const nlohmann::json& r, const Arguments& arguments);
 
 }  // namespace flashladder::tables

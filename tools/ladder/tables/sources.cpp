@@ -1,4 +1,5 @@
-// What is read from sources: the differences of kernels, and the names of CUDA's that the emulator has.
+// What is read from sources: the differences of kernels, the names of CUDA's that the emulator has, and how old a
+// translation is.
 #include "families.h"
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "files.h"
 #include "harness/project_root.h"
 #include "shared.h"
+#include "translations.h"
 
 namespace flashladder::tables {
 namespace {
@@ -41,6 +43,11 @@ std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
     return fmt::format(
         "<details><summary>The whole difference: ./ladder diff {}</summary>\n\n```diff\n{}```\n</details>\n",
         chapter.number(), diff_from_below(chapter));
+}
+
+std::string translation_age(const nlohmann::json&, const Arguments& arguments) {
+    const std::string original = arguments.project + "/" + arguments.at("of");
+    return age_in_words(read_file(translation_of(original)), read_file(original));
 }
 
 /// What programs of users may call. Names that macros put together are given by hand.
