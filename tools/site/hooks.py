@@ -8,6 +8,7 @@ import itertools
 import pathlib
 import re
 
+import latex2mathml.converter
 from mkdocs.structure.files import File, InclusionLevel
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
@@ -70,7 +71,8 @@ class MadeFile(File):
 
 class MadePage(Page):
     def read_source(self, config):
-        self.markdown, self.meta = "", {"hide": ["toc"], "search": {"exclude": True}}
+        beside = self.file.src_uri.startswith("differences/")  # two kernels need the page's whole width
+        self.markdown, self.meta = "", {"hide": ["toc"] + ["navigation"] * beside, "search": {"exclude": True}}
 
     def render(self, config, files):
         self.content = self.file.make(lambda path: get_relative_url(files.src_uris[path].url, self.url))
@@ -91,7 +93,7 @@ def source_page(path):
         parent = f'In <a href="{link(folder)}">{folder}/</a>' if folder in SOURCES else ""
         lines = "\n".join(f'<span id="L{n}"><a href="#L{n}" tabindex="-1">{n}</a>{line}</span>'
                           for n, line in enumerate(highlighted_lines(ROOT / path), 1))
-        return f'<h1>{path}</h1>\n<p>{parent}</p>\n<pre class="source" tabindex="0"><code>{lines}</code></pre>'
+        return f'<h1>{path}</h1>\n<p>{parent}</p>\n<pre class="source highlight" tabindex="0"><code>{lines}</code></pre>'
 
     return make
 
@@ -129,10 +131,11 @@ def difference_page(name, below):
                                 f'{cells(" " if same else "+", j, marked_b, address_b)}</tr>')
             rows.append('<tr class="gap"><td colspan="4"></td></tr>')
         head = "".join(f'<th scope="col" colspan="2">{html.escape(rung)}</th>' for rung in (below, name))
+        columns = 2 * '<colgroup><col class="number"><col></colgroup>'
         return (f'<h1>{name} beside {below}</h1>\n<p>The lesson: <a href="{link(f"chapters/{name}/README.md")}">{name}</a>. '
                 f"- is gone, + has come.</p>\n"
-                f'<div class="difference" tabindex="0" role="region" aria-label="The difference"><table class="two">'
-                f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
+                f'<div class="difference highlight" tabindex="0" role="region" aria-label="The difference"><table class="two">'
+                f'{columns}<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
 
     return make
 
@@ -183,7 +186,7 @@ def on_files(files, config):
     for file in itertools.chain(pages.values(), SOURCES.values(), made):
         files.append(file)
         if isinstance(file, MadeFile):
-            MadePage(file.src_uri.rsplit("/", 1)[-1], file, config)
+            MadePage("Differences" if file.src_uri == "differences" else file.src_uri.rsplit("/", 1)[-1], file, config)
     config.nav = navigation(pages)
     return files
 
@@ -233,8 +236,15 @@ def deeper_lists(markdown):
     return "\n".join(lines)
 
 
+MATHEMATICS = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
+
+
+def formula(match):
+    return f'<div class="formula" tabindex="0">{latex2mathml.converter.convert(match[1].strip(), display="block")}</div>\n'
+
+
 def on_page_markdown(markdown, page, config, files):
-    markdown = deeper_lists(markdown)
+    markdown = MATHEMATICS.sub(formula, deeper_lists(markdown))
     markdown = markdown.replace("<details>", '<details markdown="1">')
     # Of the two pictures the one of the site's own colours is shown, which a reader may choose; the other is never loaded.
     markdown = PICTURE.sub(r'<p><img class="dark" loading="lazy" src="\1" alt="\3">'
