@@ -15,7 +15,7 @@ import sys
 import urllib.parse
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import TimeoutError, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOST_BYTES = 1_000_000  # of a page with all that it loads, but for the index of the search
@@ -170,8 +170,11 @@ def search(site, browser):
     tab.goto((site / "index.html").as_uri())
     tab.get_by_role("textbox", name="Search").press_sequentially("swizzling")  # it listens to keys
     found = tab.locator(".md-search-result__link", has_text="06").first
-    found.wait_for(timeout=20000)
-    address = found.get_attribute("href")
+    try:
+        found.wait_for(timeout=60000)
+        address = found.get_attribute("href")
+    except TimeoutError:
+        return ["nothing is found"]
     tab.close()
     return [] if "06-swizzling" in address else [f"it leads to {address}"]
 
