@@ -168,11 +168,10 @@ def search(site, browser):
     """The search finds the chapter, from a file."""
     tab = browser.new_page(viewport=DESK)
     tab.goto((site / "index.html").as_uri())
-    tab.get_by_role("textbox", name="Search").press_sequentially("swizzling")  # it listens to keys
-    found = tab.locator(".md-search-result__link", has_text="06").first
+    tab.set_default_timeout(60000)
     try:
-        found.wait_for(timeout=60000)
-        address = found.get_attribute("href")
+        tab.get_by_role("textbox", name="Search").press_sequentially("swizzling")  # it listens to keys
+        address = tab.locator(".md-search-result__link", has_text="06").first.get_attribute("href")
     except TimeoutError:
         return ["nothing is found"]
     tab.close()
