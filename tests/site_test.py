@@ -10,7 +10,9 @@ import json
 import math
 import pathlib
 import random
+import re
 import shutil
+import subprocess
 import sys
 import urllib.parse
 
@@ -94,6 +96,20 @@ def weights(site, _):
                  file.name != "search_index.js"]
         if (size := sum(file.stat().st_size for file in loads)) > MOST_BYTES:
             wrong.append(f"{page.relative_to(site)} and what it loads are {size} bytes; at most {MOST_BYTES}")
+    return wrong
+
+
+def differences(site, _):
+    """Each rung stands beside the one that `ladder diff` compares it with."""
+    wrong = []
+    ladder = ROOT / "build/cpu/bin/ladder"
+    for chapter in sorted((ROOT / "chapters").iterdir()):
+        said = subprocess.run([ladder, "diff", chapter.name], capture_output=True, text=True).stdout
+        page = site / f"differences/{chapter.name}.html"
+        beside = re.search(r"<h1>.* beside (.*)</h1>", page.read_text())[1] if page.is_file() else None
+        below = re.match(r"--- solutions/([^/]+)/", said)
+        if beside != (below and below[1]):
+            wrong.append(f"{chapter.name}: beside {beside}; ladder diff: {said[:80]}")
     return wrong
 
 
@@ -206,7 +222,7 @@ def vectors(site, browser):
     return wrong
 
 
-TESTS = [links, weights, console, accessible, phone, sorting, search, vectors]
+TESTS = [links, weights, differences, console, accessible, phone, sorting, search, vectors]
 
 
 def main():
