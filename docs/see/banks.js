@@ -336,7 +336,13 @@ window.see = window.see || {};
                 "fieldset", {className: "see-controls"}, element("legend", {textContent: "The access"}),
                 labelled("pattern", controls.pattern), labelled("kind", controls.access), bytesLabel, matricesLabel,
                 labelled("row of a lane", controls.row), labelled("column of a lane", controls.column))),
-        answered, element("p", {className: "see-controls"}, labelled("Lane", chosen)), detail, grid,
+        answered, element("p", {className: "see-controls"}, labelled("Lane", chosen)), detail, element("p", {
+            className: "see-legend",
+            textContent:
+                "Columns are banks, rows 128 bytes of memory. A number is the lane that wants these 4 bytes; with +, " +
+                "others want them too. Underlined: a word that waits for another one of its bank."
+        }),
+        grid,
         element(
             "details", {}, element("summary", {textContent: "Every lane in numbers"}),
             element(
@@ -386,13 +392,7 @@ window.see = window.see || {};
                                  }));
             return element("tbody", {}, name, ...rows, sum);
         });
-        grid.replaceChildren(element(
-            "table", {className: "see-banks"}, element("caption", {
-                textContent:
-                    "Columns are banks, rows 128 bytes of memory. A number is the lane that wants these 4 bytes; " +
-                    "with +, others want them too. Underlined: a word that waits for another one of its bank"
-            }),
-            element("thead", {}, head), ...bodies));
+        grid.replaceChildren(element("table", {className: "see-banks"}, element("thead", {}, head), ...bodies));
         table.replaceChildren(...seen.address.map((address, l) => {
             const b = Math.floor(address / word) % banks, group = seen.groups.find(({from, to}) => l >= from && l < to);
             const turn = group.words[b].findIndex((w) => w.lanes.includes(l)) + 1;
@@ -454,7 +454,7 @@ window.see = window.see || {};
         for (const [name, value] of Object.entries(asked))
             if (known.includes(name))
                 state[name] = numbers.includes(name) ? Number(value === "none" ? 0 : value) : value;
-        if (!Object.keys(state).length || (state.preset && !presets[state.preset])) state = {preset: "05-K"};
+        if (!Object.keys(state).length || (state.preset && !presets[state.preset])) state = {preset: "02-unpadded"};
         draw();
     }
 
