@@ -102,7 +102,8 @@ __global__ void load_either(const float* x, const float* y, unsigned of_x, float
 
 TEST_CASE("counts: by allocation, also where the lanes of an access have several") {
     const DeviceArray<float> x(std::vector<float>(32)), y(std::vector<float>(32)), sum(32);
-    const LaunchWork work = count_launch([&] { launch_kernel(load_either, {1, 32}, x.data(), y.data(), 12u, sum.data()); });
+    const LaunchWork work =
+        count_launch([&] { launch_kernel(load_either, {1, 32}, x.data(), y.data(), 12u, sum.data()); });
     check_global(work.total.global_of(Access::read), 1, 128, 128, 5);
     REQUIRE(work.allocations.size() == 3);
     for (const auto& [begin, of] : work.allocations) {
