@@ -56,8 +56,8 @@ Note note_of_lane(unsigned lane, Doing what, const Place& where) {
     return recorder.entries.size() - 1;
 }
 
-Note note_load(const void* tensor, const Place& where) {
-    const Note noted = note(Doing::copy, where);
+Note note_access(Doing what, const void* tensor, const Place& where) {
+    const Note noted = note(what, where);
     if (noted != not_noted) recorder.entries[noted].tensor = tensor;
     return noted;
 }

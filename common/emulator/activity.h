@@ -31,7 +31,9 @@ struct Activity {
     std::uint64_t begin = 0, end = 0;
     std::uint64_t happened = 0;  // when what goes on without the thread was done: copies, wgmma; else `end`
     bool counts = true;          // false for a wait that was given up, to be asked for again
-    const void* tensor = nullptr;  // of a TMA load: where its box begins; null where that is outside of the tensor
+    // Of a thread's load or store and of a copy to shared memory: where it begins in device memory, the box of a TMA load
+    // too; null where that is outside of the tensor.
+    const void* tensor = nullptr;
     std::uint64_t pending = 0;     // of a wgmma: how many the warp has begun before it and not waited for
 };
 

@@ -50,7 +50,7 @@ void cp_async(void* shared, const void* global, int bytes, int valid, const Wher
         trace_access(reinterpret_cast<std::uintptr_t>(shared), n, Access::cp_async, true, where);
         trace_departure(*thread.block, n);
     }
-    const Note noted = recording ? note(Doing::copy, where) : not_noted;
+    const Note noted = recording ? note_access(Doing::copy, valid > 0 ? global : nullptr, where) : not_noted;
     const std::uint64_t group = thread.copies.open();
     ++thread.copies[group].unwritten;
     ++thread.copies.under_way;

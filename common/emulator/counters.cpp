@@ -125,6 +125,22 @@ void add_to_allocation(std::uintptr_t address, Access kind, const GlobalWork& wo
     trace.allocations[allocation.begin][static_cast<std::size_t>(kind)] += work;
 }
 
+GlobalWork work_of(const WarpAccess& access, std::size_t bytes) {
+    const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * bytes;
+    return {1, requested, distinct_bytes(access, bytes), sectors(access, bytes)};
+}
+
+/// To each allocation what lanes do to it: those that are matched need not have the same.
+void add_to_allocations(const WarpAccess& access, Access kind, std::size_t bytes) {
+    for (WarpAccess left = access, of_one = access; left.lanes; left.lanes &= ~of_one.lanes) {
+        const Allocation& allocation = *DeviceMemory::instance().find(left.first());
+        of_one.lanes = 0;
+        for (unsigned lane = 0; lane < warp_size; ++lane)
+            if (left.lanes >> lane & 1 && allocation.contains(left.address[lane], 1)) of_one.lanes |= Lanes(1) << lane;
+        add_to_allocation(left.first(), kind, work_of(of_one, bytes));
+    }
+}
+
 Work& line_of(const Place& where) { return trace.lines[{where.line.file_name(), where.line.line()}]; }
 
 void note_saving(const Merging::Saving& saving, std::uint32_t last_site) {
@@ -135,8 +151,8 @@ void note_saving(const Merging::Saving& saving, std::uint32_t last_site) {
 
 void add_to_site(Warp& warp, std::uint32_t number, const WarpAccess& access, bool in_order) {
     Site& site = trace.sites[number];
-    const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * site.bytes;
     if (site.shared) {
+        const auto requested = static_cast<std::uint64_t>(std::popcount(access.lanes)) * site.bytes;
         const Pattern pattern = pattern_of(access);
         const Wavefronts w = known_wavefronts(access, pattern, site.bytes, site.kind);
         site.shared_work += {1, requested, w.needed + w.extra, w.extra};
@@ -146,9 +162,8 @@ void add_to_site(Warp& warp, std::uint32_t number, const WarpAccess& access, boo
         else
             warp.merging.forbid();
     } else {
-        const GlobalWork work{1, requested, distinct_bytes(access, site.bytes), sectors(access, site.bytes)};
-        site.global += work;
-        add_to_allocation(access.address[static_cast<std::size_t>(std::countr_zero(access.lanes))], site.kind, work);
+        site.global += work_of(access, site.bytes);
+        add_to_allocations(access, site.kind, site.bytes);
     }
 }
 
@@ -201,7 +216,7 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
         kind = Access::atomic;
     }
     if (recording && !shared && kind != Access::cp_async)
-        note(kind == Access::read ? Doing::load : Doing::store, where);
+        note_access(kind == Access::read ? Doing::load : Doing::store, reinterpret_cast<const void*>(address), where);
     const std::uint32_t number = trace.sites.number(where, address, bytes, kind, shared, is_volatile);
     Warp& warp = thread.block->warps[thread.warp()];
     warp.trace.add(thread.lane(), number, address);

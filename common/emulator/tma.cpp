@@ -205,7 +205,7 @@ void in_parts(std::uint32_t n, Add add) {
 void add_load(Block& block, const TensorMap& map, const Coordinates& origin, void* tile, std::uint64_t* barrier,
               const Operand& operand) {
     const Clock clock = watching ? release(*current).clock() : Clock();
-    const Note noted = recording ? note_load(find_row(map, origin, 0).global, operand.where) : not_noted;
+    const Note noted = recording ? note_access(Doing::copy, find_row(map, origin, 0).global, operand.where) : not_noted;
     in_parts(map.rows(), [&](std::uint32_t first, std::uint32_t behind) {
         if (counting) trace_departure(block, (behind - first) * map.row_bytes());
         block.async.add({operand.instruction, &block.threads[current->rank], operand.where, true, [=, &block] {
@@ -270,7 +270,7 @@ void bulk_load(void* shared, const void* global, unsigned bytes, std::uint64_t* 
     if (counting) trace_copy(Access::tma_load, global, bytes, where);
     Block& block = *current->block;
     const Clock clock = watching ? release(*current).clock() : Clock();
-    const Note noted = recording ? note(Doing::copy, where) : not_noted;
+    const Note noted = recording ? note_access(Doing::copy, global, where) : not_noted;
     in_parts(bytes / chunk_bytes, [&](std::uint32_t first, std::uint32_t behind) {
         char* to = static_cast<char*>(shared) + first * chunk_bytes;
         const char* from = static_cast<const char*>(global) + first * chunk_bytes;

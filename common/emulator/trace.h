@@ -138,8 +138,8 @@ constexpr Note not_noted = ~Note(0);
 /// The current thread does something; or, as this lane, its whole warp.
 Note note(Doing what, const Place& where);
 Note note_of_lane(unsigned lane, Doing what, const Place& where);
-/// A TMA load, and where its box begins in device memory; null outside of the tensor.
-Note note_load(const void* tensor, const Place& where);
+/// A load, a store or a copy, and where it begins in device memory, the box of a TMA load too; null outside of the tensor.
+Note note_access(Doing what, const void* tensor, const Place& where);
 /// A wgmma of the whole warp, and how many of its warp have begun and not been waited for.
 Note note_wgmma(std::uint64_t pending, const Place& where);
 /// It begins with what takes a while. It counts once that has ended.

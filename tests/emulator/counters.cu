@@ -94,6 +94,26 @@ TEST_CASE("counts: distinct bytes of a launch, each once however often it is tou
     CHECK(work.block.x == 96);
 }
 
+/// The first `of_x` threads load from x, the others from y, by the same instruction.
+__global__ void load_either(const float* x, const float* y, unsigned of_x, float* sum) {
+    const float* from = threadIdx.x < of_x ? x : y;
+    sum[threadIdx.x] = from[threadIdx.x];
+}
+
+TEST_CASE("counts: by allocation, also where the lanes of an access have several") {
+    const DeviceArray<float> x(std::vector<float>(32)), y(std::vector<float>(32)), sum(32);
+    const LaunchWork work =
+        count_launch([&] { launch_kernel(load_either, {1, 32}, x.data(), y.data(), 12u, sum.data()); });
+    check_global(work.total.global_of(Access::read), 1, 128, 128, 5);
+    REQUIRE(work.allocations.size() == 3);
+    for (const auto& [begin, of] : work.allocations) {
+        const GlobalWork& read = of[static_cast<std::size_t>(Access::read)];
+        if (begin == x.data()) check_global(read, 1, 48, 48, 2);
+        if (begin == y.data()) check_global(read, 1, 80, 80, 3);
+        if (begin == sum.data()) check_global(read, 0, 0, 0, 0);
+    }
+}
+
 TEST_CASE("counts: memory in use at most, of what the launches find and of what is allocated meanwhile") {
     const DeviceArray<char> before(1000);
     const std::size_t in_use = emulator::count_work([] {}).peak_memory_bytes;
