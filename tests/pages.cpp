@@ -100,15 +100,16 @@ TEST_CASE("a profile's page: the kernel's own file first, lines of all launches 
     const json found = profile_page(work, "README.md");
     std::vector<std::string> names;
     for (const json& count : found.at("counts")) names.push_back(count.at("name"));
-    CHECK(names == std::vector<std::string>{"requested bytes", "moved bytes", "wavefronts", "conflicts", "exponentials"});
+    CHECK(names == std::vector<std::string>{"requested bytes", "moved bytes", "wavefronts", "conflicts", "exponentials",
+                                            "divisions", "barriers", "named barriers", "matrix instructions"});
     const json& files = found.at("files");
     REQUIRE(files.size() == 3);
     CHECK(files.at(0).at("path") == "README.md");
     CHECK(files.at(0).at("text").get<std::string>().starts_with("# FlashLadder"));
-    CHECK(files.at(0).at("lines") == json{{3, 100, 128, 0, 0, 0}});
+    CHECK(files.at(0).at("lines") == json{{3, 100, 128, 0, 0, 0, 0, 0, 0, 0}});
     CHECK(files.at(1).at("text") == nullptr);
-    CHECK(files.at(1).at("lines") == json{{7, 100, 128, 0, 0, 0, ""}});
-    CHECK(files.at(2).at("lines") == json{{2, 0, 0, 8, 6, 10}});
+    CHECK(files.at(1).at("lines") == json{{7, 100, 128, 0, 0, 0, 0, 0, 0, 0, ""}});
+    CHECK(files.at(2).at("lines") == json{{2, 0, 0, 8, 6, 10, 0, 0, 0, 0}});
     for (std::size_t c = 0; c < names.size(); ++c) {
         std::uint64_t sum = 0;
         for (const json& file : files)

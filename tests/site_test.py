@@ -292,7 +292,7 @@ def heat(tab, name):
         hot = tab.evaluate("[...document.querySelectorAll('.source tbody tr')].filter((row) => row.querySelector('.hot'))"
                            ".map((row) => [row.id, getComputedStyle(row.querySelector('.hot')).backgroundColor])")
         counted = sum(bool(row[1 + c]) for row in cells(tab, ".source"))
-        if len(hot) != counted or not hot:
+        if len(hot) != counted or bool(hot) != (totals[count] > 0):
             wrong.append(f"{name}: {count} colours {len(hot)} lines; {counted} have some")
         colours.add(json.dumps(hot))
         dearest = [int(row[0]) for row in cells(tab, "#dearest")]

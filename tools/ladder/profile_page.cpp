@@ -2,12 +2,9 @@
 
 #include "profile_page.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <map>
-#include <vector>
 
 #include "files.h"
 #include "harness/project_root.h"
@@ -23,7 +20,7 @@ struct Count {
     const char* meaning;
     std::uint64_t (*of)(const Work&);
 };
-constexpr Count all_counts[] = {
+constexpr Count counts[] = {
     {"requested bytes", "what the threads ask of device memory, each for itself",
      [](const Work& w) { return w.all_global().requested_bytes; }},
     {"moved bytes", "32 for each sector of device memory that a warp's access touches",
@@ -43,9 +40,6 @@ nlohmann::json profile_page(const emulator::CountedWork& work, const std::string
                             const emulator::CountedWork* solution) {
     using nlohmann::json;
     const Work total = work.total(), beside = solution ? solution->total() : Work{};
-    std::vector<Count> counts;
-    std::ranges::copy_if(all_counts, std::back_inserter(counts),
-                         [&](const Count& c) { return c.of(total) + c.of(beside) > 0; });
     json result = {{"counts", json::array()}, {"files", json::array()}};
     for (const Count& c : counts) {
         result["counts"].push_back({{"name", c.name}, {"meaning", c.meaning}, {"total", c.of(total)}});

@@ -33,6 +33,10 @@ nlohmann::json timeline_page(const json& trace, std::size_t most) {
     const json& about = trace.at("otherData");
     using Thread = std::pair<int, int>;       // process and thread
     using Who = std::pair<int, std::string>;  // process and role
+    // By name: braces around two values of JSON may be a list as well.
+    const auto thread_of = [](const json& event) {
+        return Thread(event.at("pid").get<int>(), event.at("tid").get<int>());
+    };
     std::map<int, std::string> kernels;
     std::map<Thread, std::string> names;
     std::map<Who, std::set<int>> warps;
@@ -49,7 +53,7 @@ nlohmann::json timeline_page(const json& trace, std::size_t most) {
         if (event.at("name") == "process_name")
             kernels[process] = name.substr(0, name.find(':'));
         else
-            names[{process, event.at("tid")}] = name;
+            names[thread_of(event)] = name;
     }
 
     std::set<std::string> few;  // in words
@@ -64,7 +68,8 @@ nlohmann::json timeline_page(const json& trace, std::size_t most) {
     }
     json left_out = few;
     std::erase_if(events, [&](const json* event) {
-        return !shown.at({event->at("pid"), role_of(*event)}).contains(event->at("args").at("warp").get<int>());
+        return !shown.at(Who(event->at("pid").get<int>(), role_of(*event)))
+                    .contains(event->at("args").at("warp").get<int>());
     });
     if (events.size() > most) {
         left_out.push_back(
@@ -76,7 +81,7 @@ nlohmann::json timeline_page(const json& trace, std::size_t most) {
     json rows = json::array();
     std::map<Thread, std::pair<std::size_t, int>> places_of_threads;  // row and lane
     std::set<Thread> there;
-    for (const json* event : events) there.insert({event->at("pid"), event->at("tid")});
+    for (const json* event : events) there.insert(thread_of(*event));
     std::map<std::string, std::size_t> known_rows;
     for (const Thread& thread : there) {
         const std::string name = (kernels.size() > 1 ? kernels.at(thread.first) + ", " : "") + names.at(thread);
@@ -91,7 +96,7 @@ nlohmann::json timeline_page(const json& trace, std::size_t most) {
     json kinds = json::array(), places = json::array(), spans = json::array();
     std::map<std::string, std::size_t> known_kinds, known_places;
     for (const json* event : events) {
-        const auto& [row, lane] = places_of_threads.at({event->at("pid"), event->at("tid")});
+        const auto& [row, lane] = places_of_threads.at(thread_of(*event));
         const json& args = event->at("args");
         const std::string kind = event->at("name"), line = args.at("line");
         spans.push_back({row, lane, index_in(kinds, known_kinds, kind, kind), rounded(event->at("ts")),
