@@ -140,6 +140,9 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"profile 02 --shared 1000", "only 1000 bytes of shared memory"},
         {"profile 02 --n 64 --json /dev/null/file", "/dev/null"},
         {"profile 02 --n 64 --roofline /dev/null/file", "/dev/null"},
+        {"profile 02 --n 64 --page /proc/nothing/file.html", "/proc/nothing/file.html cannot be written"},
+        {"profile 02 --n 64 --page", "--page"},
+        {"profile 01 --d 80 --page /tmp/never.html", "01-minimal-flash: head_dim 80"},
         {"profile 02 --card X100", "no card 'X100'; there are H100, H200, A100"},
         {"timeline 99", "there is no chapter 99"},
         {"timeline 01 --d 80", "01-minimal-flash: head_dim 80"},
@@ -147,6 +150,9 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"timeline 02 --n 64 --block=-1", "--block"},
         {"timeline 02 --n 64 --trace /dev/null/file", "/dev/null"},
         {"timeline 02 --n 64 --svg /proc/nothing/file.svg", "/proc/nothing/file.svg cannot be written"},
+        {"timeline 02 --n 64 --page /proc/nothing/file.html", "/proc/nothing/file.html cannot be written"},
+        {"timeline 02 --n 64 --page", "--page"},
+        {"timeline 01 --d 80 --page /tmp/never.html", "01-minimal-flash: head_dim 80"},
         {"profile 99 --mine", "there is no chapter 99"},
         {"timeline 99 --mine", "there is no chapter 99"},
         {"launch 99 --mine", "there is no chapter 99"},
@@ -394,7 +400,8 @@ TEST_CASE("timeline: a table of who did what; by itself it writes no file, and s
     CHECK(result.says("softmax   warps      4  exponential"));
     CHECK(result.says("--trace FILE"));
     // Before any work:
-    for (const char* wrong : {"--block 1000", "--trace /dev/null/file", "--svg /proc/nothing/file.svg"})
+    for (const char* wrong : {"--block 1000", "--trace /dev/null/file", "--svg /proc/nothing/file.svg",
+                              "--page /proc/nothing/file.html"})
         CHECK(project.ladder(std::string("timeline 00 --n 64 ") + wrong).one_line());
 }
 
@@ -626,6 +633,94 @@ TEST_CASE("profile --mine: scalar loads ask for the same bytes in more sectors; 
     const CommandResult broken = project.ladder("profile 2 --mine");
     CHECK(broken.status == 1);
     CHECK(broken.output.starts_with("chapters/02-shared-memory-tiling/attention.cu does not compile:"));
+}
+
+/// What the page of --page has for its script; the file is gone then.
+nlohmann::json data_of_page(const std::string& file) {
+    const std::string text = read_file(file), begins = "id=\"data\">";
+    fs::remove(file);
+    const std::size_t from = text.find(begins);
+    REQUIRE(from != std::string::npos);
+    return nlohmann::json::parse(text.substr(from + begins.size(), text.find("</script>", from) - from - begins.size()));
+}
+
+TEST_CASE("--page: what it shows of your kernel is what is printed; a kernel that fails leaves no older run there") {
+    const Project project;
+    const Borrowed chapter(project, 2);
+    const std::string file = (fs::temp_directory_path() / fmt::format("ladder-{}.html", getpid())).string(),
+                      solution = project.solution(2);
+    const auto page = [&](const std::string& verb) {
+        const CommandResult result = project.ladder(fmt::format("{} 2 --mine --n 64 --seed 1 --page {}", verb, file));
+        CHECK(result.says("The page is in " + file));
+        return std::pair(data_of_page(file), result);
+    };
+
+    // With more exponentials than the solution has, and with what would end a script.
+    chapter.write(replace_once(solution, "m_ij = fmaxf(m_ij, S[r][c]);", "m_ij = fmaxf(m_ij, S[r][c] + 0 * expf(S[r][c]));  // </script>"));
+    const auto [profile, printed] = page("profile");
+    CHECK(printed.status == 0);
+    CHECK(profile.at("title") == "02-shared-memory-tiling (yours), B 1 H 1 N 64 d 64 f32");
+    const auto& own = profile.at("files").at(0);
+    CHECK(own.at("path") == "chapters/02-shared-memory-tiling/attention.cu");
+    CHECK(own.at("text") == read_file(project.chapter(2)));
+    const std::map<std::string, std::string> names = {{"requested bytes", "requested bytes"},
+                                                      {"wavefronts", "shared wavefronts"},
+                                                      {"conflicts", "of them bank conflicts"},
+                                                      {"exponentials", "exponentials"},
+                                                      {"divisions", "divisions"},
+                                                      {"barriers", "barriers of blocks"}};
+    std::size_t compared = 0;
+    for (std::size_t c = 0; c < profile.at("counts").size(); ++c) {
+        const auto& count = profile.at("counts").at(c);
+        std::uint64_t sum = 0;
+        for (const auto& of_file : profile.at("files"))
+            for (const auto& line : of_file.at("lines")) sum += line.at(c + 1).get<std::uint64_t>();
+        CHECK(sum == count.at("total"));
+        const auto name = names.find(count.at("name"));
+        if (name == names.end()) continue;
+        const std::size_t at = printed.output.find("\n" + name->second + " ");
+        REQUIRE_MESSAGE(at != std::string::npos, name->second);
+        std::istringstream line(printed.output.substr(at + 1 + name->second.size()));
+        std::uint64_t yours = 0, theirs = 0;
+        line >> yours >> theirs;
+        CHECK_MESSAGE(yours == sum, name->second);
+        CHECK_MESSAGE(theirs == count.at("solution"), name->second);
+        CHECK((yours > theirs) == (name->second == "exponentials"));
+        ++compared;
+    }
+    CHECK(compared >= 5);
+    for (const auto& table : profile.at("tables"))
+        for (const auto& row : table.at("rows"))
+            for (const auto& cell : row) CHECK(printed.says(cell.get<std::string>()));
+
+    const auto [timeline, told] = page("timeline");
+    CHECK(told.status == 0);
+    CHECK(timeline.at("rows").size() == 4);  // warps
+    CHECK(timeline.at("left_out").at(0).get<std::string>().ends_with(" warps are drawn."));
+    CHECK(timeline.at("spans").size() > 30);
+    bool of_own = false;
+    for (const auto& at : timeline.at("places"))
+        of_own |= at.at("line").get<std::string>().starts_with("chapters/02-shared-memory-tiling/attention.cu:");
+    CHECK(of_own);
+    // The table counts all warps, and the rows are four of them.
+    std::map<std::string, int> printed_times, drawn_times;
+    for (const auto& row : timeline.at("tables").at(0).at("rows")) printed_times[row.at(3)] += std::stoi(row.at(4).get<std::string>());
+    for (const auto& span : timeline.at("spans")) drawn_times[timeline.at("kinds").at(span.at(2).get<std::size_t>())] += span.at(6).get<int>();
+    const int warps = std::stoi(timeline.at("tables").at(0).at("rows").at(0).at(2).get<std::string>());
+    CHECK(warps >= 4);
+    REQUIRE(drawn_times.contains("load"));
+    for (const auto& [kind, times] : drawn_times) CHECK_MESSAGE(times * warps == 4 * printed_times[kind], kind);
+
+    chapter.write(replace_once(solution, "S[r][c] += dot(q[r], k);", "S[r][c] += 2 * dot(q[r], k);"));
+    CHECK(page("profile").first.at("report").get<std::string>().starts_with("Yours is wrong: B 1 H 1 N 64 d 64 f32: O[batch 0"));
+    chapter.write(replace_once(solution, "l[i + row + r] = l_new[r]", "l[i + row + r + (1 << 28)] = l_new[r]"));
+    for (const char* verb : {"profile", "timeline"}) {
+        const auto [failed, result] = page(verb);
+        CHECK(result.status == 1);
+        CHECK(failed.at("title") == "chapters/02-shared-memory-tiling/attention.cu fails");
+        CHECK(failed.at("report").get<std::string>().find("out of bounds: 4-byte write") != std::string::npos);
+        CHECK(result.says(failed.at("report").get<std::string>()));
+    }
 }
 
 TEST_CASE("timeline --mine: how long copies may last, and how many products there are beside them, whatever the seed") {

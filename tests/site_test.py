@@ -14,6 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import types
 import urllib.parse
 
 from axe_playwright_python.sync_playwright import Axe
@@ -222,7 +224,142 @@ def vectors(site, browser):
     return wrong
 
 
-TESTS = [links, weights, differences, console, accessible, phone, sorting, search, vectors]
+def rows_of_picture(trace):
+    """The names of the rows that draw_timeline.py draws, without what it draws with."""
+    for name, holds in {"style": {"THEMES": {}, "drawn": None, "plt": None, "svg": None}, "recorded": {"COLORS": [""] * 5}}.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(holds)
+    sys.path.insert(0, str(ROOT / "tools/pictures"))
+    import draw_timeline
+    rows, left_out = draw_timeline.rows(json.loads(trace.read_text())["traceEvents"])
+    return [name for name, _ in rows], left_out
+
+
+def cells(tab, selector):
+    """The rows of a table's body, as texts."""
+    return tab.evaluate("(selector) => [...document.querySelectorAll(selector + ' tbody tr')].map("
+                        "(row) => [...row.cells].map((cell) => cell.textContent))", selector)
+
+
+def zooming(tab, name):
+    """What is wrong with zooming, by buttons, wheel, keys and dragging, in a timeline that is open."""
+    wrong = []
+    status, drawing = tab.locator("#status"), tab.locator("#drawing")
+
+    def shown():  # from, to, intervals; once the table has followed
+        tab.wait_for_timeout(250)
+        return [float(n) for n in re.search(r"([\d.]+) to ([\d.]+) of [\d.]+: (\d+)", status.inner_text()).groups()]
+
+    def expect(what, holds):
+        now = shown()
+        listed = len(cells(tab, "#list"))
+        if not holds(now) or listed != min(now[2], 200):
+            wrong.append(f"{name}: {what}: {status.inner_text()}, {listed} rows in the table")
+        return now
+
+    everything = expect("at first", lambda now: now[0] == 0 and now[2] == tab.evaluate("data.spans.length"))
+    picture = drawing.inner_html()
+    tab.get_by_role("button", name="Zoom in").click()
+    half = expect("Zoom in", lambda now: now[1] - now[0] < 0.51 * everything[1] and now[2] < everything[2])
+    if drawing.inner_html() == picture:
+        wrong.append(f"{name}: zooming does not draw anew")
+    drawing.focus()
+    for key, holds in {"+": lambda now: now[1] - now[0] < 0.51 * (half[1] - half[0]), "PageDown": lambda now: now[0] > half[0],
+                       "-": lambda now: now[1] - now[0] > 0.4 * everything[1], "0": lambda now: now == everything}.items():
+        drawing.press(key)
+        expect(f"the key {key}", holds)
+    box = drawing.bounding_box()
+    middle = box["x"] + box["width"] * 0.6, box["y"] + 40
+    tab.mouse.move(*middle)
+    tab.mouse.wheel(0, -600)
+    wheeled = expect("the wheel", lambda now: now[1] - now[0] < 0.5 * everything[1] and now[0] > 0)
+    tab.mouse.down()
+    tab.mouse.move(middle[0] + 100, middle[1], steps=4)
+    tab.mouse.up()
+    expect("dragging", lambda now: now[0] < wheeled[0])
+    drawing.press("0")
+    # What the arrow keys choose is told in words; so is what the mouse points at.
+    told = set()
+    for key in ["Home", "ArrowRight", "ArrowRight", "ArrowDown", "End"]:
+        drawing.press(key)
+        told.add(tab.locator("#told").inner_text())
+    if len(told) < 4 or not all(re.search(r"(warp \d+|warpgroup|role).*: \w+ (at )?\d.*\n+.*:\d+", text) for text in told):
+        wrong.append(f"{name}: the keys tell {told}")
+    return wrong
+
+
+def heat(tab, name):
+    """What is wrong with the heat map of a profile that is open: each count's sums, and that it is what colours."""
+    wrong = []
+    totals = {row[0]: int(row[1]) for row in cells(tab, "#totals")}
+    names = tab.locator("#count option").all_inner_texts()
+    if names != list(totals) or len(names) < 5:
+        wrong.append(f"{name}: to choose are {names}, the table has {list(totals)}")
+    colours = set()
+    for c, count in enumerate(names):
+        tab.get_by_label("Colour the lines by").select_option(label=count)
+        columns = tab.evaluate("[...document.querySelectorAll('.source thead tr')].map((row) => "
+                               "[...row.cells].map((cell) => cell.textContent))")
+        if any(column[1:-1] != names for column in columns):
+            wrong.append(f"{name}: the columns are {columns}")
+        found = sum(int(row[1 + c] or 0) for row in cells(tab, ".source"))
+        if found != totals[count]:
+            wrong.append(f"{name}: the lines have {found} {count}, the table {totals[count]}")
+        hot = tab.evaluate("[...document.querySelectorAll('.source tbody tr')].filter((row) => row.querySelector('.hot'))"
+                           ".map((row) => [row.id, getComputedStyle(row.querySelector('.hot')).backgroundColor])")
+        counted = sum(bool(row[1 + c]) for row in cells(tab, ".source"))
+        if len(hot) != counted or bool(hot) != (totals[count] > 0):
+            wrong.append(f"{name}: {count} colours {len(hot)} lines; {counted} have some")
+        colours.add(json.dumps(hot))
+        dearest = [int(row[0]) for row in cells(tab, "#dearest")]
+        if dearest != sorted(dearest, reverse=True) or len(dearest) != min(counted, 10):
+            wrong.append(f"{name}: the dearest by {count} are {dearest}")
+    if len(colours) < 4:
+        wrong.append(f"{name}: the counts colour the same lines: {colours}")
+    return wrong
+
+
+def own_run(_, browser):
+    """Pages of --page: alone in their file, accessible, as wide as a phone; zooming and counts do what they say."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for verb, rung in [("timeline", "06"), ("timeline", "07"), ("timeline", "10"), ("profile", "06"), ("profile", "07"),
+                           ("profile", "00")]:
+            name, page = f"{verb} {rung}", folder / f"{verb}-{rung}.html"
+            trace = ["--trace", folder / "trace.json"] if verb == "timeline" else []
+            printed = subprocess.run([ROOT / "build/cpu/bin/stages", verb, rung, "--seed", "1", "--page", page, *trace], check=True,
+                                     capture_output=True, text=True).stdout
+            if (size := page.stat().st_size) > MOST_BYTES:
+                wrong.append(f"{name} has {size} bytes")
+            for scheme in ("light", "dark"):
+                tab = browser.new_page(viewport=DESK, color_scheme=scheme)
+                tab.on("console", lambda m: wrong.append(f"{name}: {m.text}"))
+                tab.on("pageerror", lambda e: wrong.append(f"{name}: {e}"))
+                tab.on("request", lambda r: r.url != page.as_uri() and wrong.append(f"{name} asks for {r.url}"))
+                tab.goto(page.as_uri())
+                tab.wait_for_timeout(200)
+                for violation in Axe().run(tab).response["violations"]:
+                    nodes = [node["target"] for node in violation["nodes"]]
+                    wrong.append(f"{name}, {scheme}: {violation['id']}: {violation['help']}: {len(nodes)}, as {nodes[:3]}")
+                if scheme == "light":
+                    wrong += zooming(tab, name) if verb == "timeline" else heat(tab, name)
+                    for row in (row for table in tab.evaluate("data.tables.map((table) => table.rows)") for row in table):
+                        if not any(all(cell in line for cell in row) for line in printed.splitlines()):
+                            wrong.append(f"{name}: {row} is not printed")
+                tab.set_viewport_size(PHONE)
+                tab.reload()
+                if (width := tab.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]:
+                    wrong.append(f"{name} is {width} wide on a phone")
+                if verb == "timeline":
+                    drawn = tab.evaluate("[data.rows.map((row) => row.name), data.left_out]")
+                    if drawn != list(rows_of_picture(folder / "trace.json")):
+                        wrong.append(f"{name} has rows {drawn}, the picture {rows_of_picture(folder / 'trace.json')}")
+                tab.close()
+    return wrong
+
+
+TESTS = [links, weights, differences, console, accessible, phone, sorting, search, vectors, own_run]
 
 
 def main():

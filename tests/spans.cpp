@@ -172,7 +172,7 @@ TEST_CASE("copies and the products that begin before they arrive, by launch") {
 
 TEST_CASE("the summary adds up what the warps of a role did") {
     const std::string text = summary(of({span(0, "copy", "", 0, 1, 8, 3), span(4, "product", "", 9, 10, 13),
-                                         span(5, "product", "", 11, 12, 13, 2), span(5, "product", "", 20, 21, 24)}));
+                                         span(5, "product", "", 11, 12, 13, 2), span(5, "product", "", 20, 21, 24)})).plain();
     CHECK(text.find("producer        1  copy         3     0   8               8") != std::string::npos);
     CHECK(text.find("consumer 0      2  product      4     9  24               5") != std::string::npos);
 }

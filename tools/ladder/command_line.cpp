@@ -90,6 +90,8 @@ CommandLine parse(int argc, char** argv) {
                      "for the model: so many such problems; without it, as fill the card")
         ->check(CLI::PositiveNumber);
     profile->add_option("--roofline", line.profile.roofline, "draw the roofline, and where this is under it, as SVG");
+    profile->add_option("--page", line.profile.page,
+                        "write a page of HTML to this file: the source, its lines coloured by what they ask for");
     profile->add_option("--json", line.profile.json, "write the counts and costs to this file");
     profile->add_flag("--mine", line.profile.mine, "your chapter beside the solution");
     add_seed(profile);
@@ -102,6 +104,7 @@ CommandLine parse(int argc, char** argv) {
         ->capture_default_str();
     timeline->add_option("--trace", line.timeline.trace, "write it to this file, which Chrome and Perfetto open");
     timeline->add_option("--svg", line.timeline.svg, "draw it");
+    timeline->add_option("--page", line.timeline.page, "write a page of HTML to this file: the timeline, to zoom in");
     timeline->add_flag("--mine", line.timeline.mine, "of your chapter, not of the solution");
     add_seed(timeline);
     auto* launch =

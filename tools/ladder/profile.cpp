@@ -31,6 +31,8 @@ int profile_rung(const Chapter&, const ProfileOptions&) {
 #include "launch.h"
 #include "merged_accesses.h"
 #include "mine.h"
+#include "page.h"
+#include "profile_page.h"
 #include "programs.h"
 #include "results.h"
 #include "table.h"
@@ -47,7 +49,13 @@ struct Counted {
     std::string whose;
 };
 
-void print_kernels(const std::vector<Counted>& all) {
+/// Prints a table, which a page will have, too.
+void show(const Table& table, const char* title, nlohmann::json& page) {
+    fmt::print("{}\n", table.plain());
+    page["tables"].push_back(to_json(table, title));
+}
+
+void print_kernels(const std::vector<Counted>& all, nlohmann::json& page) {
     Table table({"kernel", "blocks", "requested", "distinct", "moved", "coalesced", "shared wavefronts", "conflicts",
                  "exp", "divisions", "barriers"});
     const auto add = [&](const emulator::LaunchWork& launch, const std::string& whose) {
@@ -63,7 +71,7 @@ void print_kernels(const std::vector<Counted>& all) {
     };
     for (const Counted& one : all)
         for (const emulator::LaunchWork& launch : one.counts.work.launches) add(launch, one.whose);
-    fmt::print("{}\n", table.plain());
+    show(table, "By kernel", page);
     if (all.size() > 1) return;  // print_beside() has the rest
     const Work total = all.front().counts.work.total();
     if (total.overlapped_exponentials > 0)
@@ -73,7 +81,7 @@ void print_kernels(const std::vector<Counted>& all) {
     if (total.overlapped_exponentials + total.named_barriers > 0) fmt::print("\n");
 }
 
-void print_tensors(const std::vector<Counted>& all, const Problem& problem) {
+void print_tensors(const std::vector<Counted>& all, const Problem& problem, nlohmann::json& page) {
     std::map<std::string, double> sizes;
     for (const Tensor& tensor : problem.operation->all_tensors(problem)) sizes[tensor.name] = double(tensor.bytes());
     Table table({"tensor", "bytes", "read", "times", "coalesced", "written", "times", "coalesced"});
@@ -97,7 +105,7 @@ void print_tensors(const std::vector<Counted>& all, const Problem& problem) {
             if (const auto work = one.counts.tensors.find(name); work != one.counts.tensors.end())
                 add(name, work->second, one.whose);
         }
-    fmt::print("{}\n", table.plain());
+    show(table, "By tensor", page);
 }
 
 /// Bytes that the memories have to move for a line: sectors of device memory, wavefronts of 128 bytes of shared memory.
@@ -130,7 +138,7 @@ void print_lines(const StageCounts& counts, int most) {
         fmt::print("{} more lines: --lines {}\n\n", lines.size() - std::size_t(most), lines.size());
 }
 
-void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
+void print_closed_form(const StageCounts& counts, const ClosedForm& form, nlohmann::json& page) {
     const Work total = counts.work.total();
     Table table({"", "closed form", "counted"});
     const auto add = [&](const char* what, double expected, double counted) {
@@ -140,11 +148,11 @@ void print_closed_form(const StageCounts& counts, const ClosedForm& form) {
     add("distinct bytes", form.distinct_bytes, double(counts.distinct_bytes()));
     add("exponentials", form.exponentials, double(total.exponentials));
     add("divisions", form.divisions, double(total.divisions));
-    fmt::print("{}", table.plain());
+    show(table, "Beside the closed form", page);
 }
 
 /// Sums over the launches of two kernels, and how many times as much the first asks for; what neither does is left out.
-void print_beside(const StageCounts& yours, const StageCounts& solutions) {
+void print_beside(const StageCounts& yours, const StageCounts& solutions, nlohmann::json& page) {
     Table table({"", "yours", "the solution's", "times"});
     const auto add = [&](const char* what, auto of) {
         const double a = double(of(yours)), b = double(of(solutions));
@@ -182,7 +190,7 @@ void print_beside(const StageCounts& yours, const StageCounts& solutions) {
     most("dynamic shared memory of a block", &emulator::LaunchWork::dynamic_shared_bytes);
     most("bytes on their way to a block, at most", &emulator::LaunchWork::most_bytes_in_flight);
     add("device memory beyond inputs and output", [](const StageCounts& c) { return c.peak_scratch_bytes; });
-    fmt::print("{}\n", table.plain());
+    show(table, "Yours beside the solution", page);
 }
 
 /// Which work of the counted one a unit does.
@@ -196,7 +204,8 @@ const std::map<std::string, std::string> work_of_unit = {
     {"ALU", "at least: maximum, conversion to 16 bits"},
     {"XU", "exponentials, divisions"}};
 
-nlohmann::json print_costs(const Card& card, const Problem& problem, const nlohmann::json& counts, double copies) {
+nlohmann::json print_costs(const Card& card, const Problem& problem, const nlohmann::json& counts, double copies,
+                           nlohmann::json& page) {
     const double flops = problem.operation->flops(problem);
     const ModelledCosts costs = model_costs(card, flops, problem.dtype, counts, copies);
     const auto microseconds = [&](double clocks) { return clocks / card.clock_ghz / 1e3; };
@@ -208,8 +217,11 @@ nlohmann::json print_costs(const Card& card, const Problem& problem, const nlohm
     add("set-up", costs.setup, counts.at("launches").size() == 1 ? "a launch" : "launches");
     add("sync", costs.sync, "__syncthreads while no other block computes");
     const double tflops = copies * flops / microseconds(costs.clocks()) / 1e6;
-    fmt::print("What this costs on an {} by a model (docs/counting.md), for {:.0f} such problems at once:\n\n{}\n",
-               card.name, copies, table.plain());
+    const std::string title =
+        fmt::format("What this costs on an {} by a model (docs/counting.md), for {:.0f} such problems at once",
+                    card.name, copies);
+    fmt::print("{}:\n\n", title);
+    show(table, title.c_str(), page);
     fmt::print("Bound by {}. By the model {:.0f} microseconds, {:.1f} TFLOP/s, {} of the tensor cores' {:.0f}.\n",
                costs.bound().unit, microseconds(costs.clocks()), tflops, percent(tflops / card.peak_tflops()),
                card.peak_tflops());
@@ -223,13 +235,15 @@ nlohmann::json print_costs(const Card& card, const Problem& problem, const nlohm
 }
 
 /// What nvcc may merge, by the machine code of a file.
-void print_mergeable(const nlohmann::json& launches, const std::string& file, int lines) {
+void print_mergeable(const nlohmann::json& launches, const std::string& file, int lines, nlohmann::json& page) {
     const fs::path root = project_root();
     const std::string text = describe_mergeable(launches, root, std::size_t(lines), [&] {
         return machine_code({(root / file).string()},
                             fmt::format("-std=c++20 -DFLASHLADDER_GPU -I{}", quoted((root / "common").string())));
     });
-    if (!text.empty()) fmt::print("{}\n", text);
+    if (text.empty()) return;
+    fmt::print("{}\n", text);
+    page["notes"].push_back(text);
 }
 
 nlohmann::json row_with_launches(const Stage& stage, const CountedProblem& problem, const StageCounts& counts) {
@@ -240,7 +254,7 @@ nlohmann::json row_with_launches(const Stage& stage, const CountedProblem& probl
 
 /// The learner's kernel beside the solution. Fills results["rows"], the learner's first.
 void print_with_mine(const Chapter& chapter, const CountedProblem& problem, const Card& card,
-                     const ProfileOptions& options, nlohmann::json& results) {
+                     const ProfileOptions& options, nlohmann::json& results, nlohmann::json& page) {
     const Stage &mine = learners_stage(chapter), &solution = find_stage(chapter.name);
     const auto counted = [&](const Stage& stage, const char* whose) {
         emulator::reseed(options.seed);  // in the same order
@@ -255,20 +269,25 @@ void print_with_mine(const Chapter& chapter, const CountedProblem& problem, cons
                to_string(asked));
     const Judgement c = operation.reference(operation.inputs(asked, options.seed), options.seed,
                                             std::size_t(1) << 20)(yours.counts.outputs);
-    if (!c.passed)
-        fmt::print("Yours is wrong: {}\n./ladder test {} says more. This is what it asks for in any case:\n\n",
-                   c.description, chapter.number());
-    print_beside(yours.counts, theirs.counts);
-    print_kernels({yours, theirs});
-    print_tensors({yours, theirs}, asked);
+    if (!c.passed) {
+        const std::string report =
+            fmt::format("Yours is wrong: {}\n./ladder test {} says more. This is what it asks for in any case:",
+                        c.description, chapter.number());
+        fmt::print("{}\n\n", report);
+        page["report"] = report;
+    }
+    page.update(profile_page(yours.counts.work, chapter.file(), &theirs.counts.work));
+    print_beside(yours.counts, theirs.counts, page);
+    print_kernels({yours, theirs}, page);
+    print_tensors({yours, theirs}, asked, page);
     print_lines(yours.counts, options.lines);
     results["rows"] = {row_with_launches(mine, problem, yours.counts),
                        row_with_launches(solution, problem, theirs.counts)};
     nlohmann::json &row = results["rows"][0], &beside = results["rows"][1];
     row["origin"] = "chapter", beside["origin"] = "solution", row["right"] = c.passed;
-    print_mergeable(row.at("launches"), chapter.file(), options.lines);
+    print_mergeable(row.at("launches"), chapter.file(), options.lines, page);
     const double copies = options.copies > 0 ? options.copies : copies_that_fill(card, beside.at("counts"));
-    row["costs"] = print_costs(card, asked, row.at("counts"), copies);
+    row["costs"] = print_costs(card, asked, row.at("counts"), copies, page);
     const ModelledCosts costs =
         model_costs(card, operation.flops(asked), asked.dtype, beside.at("counts"), copies);
     fmt::print("The solution: bound by {}, {:.0f} microseconds.\n", costs.bound().unit,
@@ -279,7 +298,7 @@ void print_with_mine(const Chapter& chapter, const CountedProblem& problem, cons
 
 int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     const Card& card = find_card(options.card);
-    for (const std::string& file : {options.json, options.roofline})
+    for (const std::string& file : {options.json, options.roofline, options.page})
         if (!file.empty()) check_can_be_written(file);
     const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
     CountedProblem problem = for_stage(stage, {stage.operation().problem(options.sizes), options.shared_bytes});
@@ -288,25 +307,34 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
             if (tensor.is_extra) problem.problem.extras.insert(tensor.name);
     emulator::reseed(options.seed);
     nlohmann::json results = new_results();
+    nlohmann::json page = {
+        {"title", fmt::format("{}{}, {}", chapter.name, options.mine ? " (yours)" : "", to_string(problem.problem))},
+        {"about", fmt::format("What {} for, by source line, on the emulator. Commit {}, {}, seed {}.",
+                              options.mine ? "your kernels ask" : "its kernels ask",
+                              results.at("commit").get<std::string>(), results.at("date").get<std::string>(),
+                              options.seed)},
+        {"tables", nlohmann::json::array()}};
     if (options.mine) {
         try {
-            print_with_mine(chapter, problem, card, options, results);
+            print_with_mine(chapter, problem, card, options, results, page);
         } catch (const CudaError& error) {
-            return tell_failure(chapter, error.what());
+            return tell_failure(chapter, error.what(), options.page);
         }
     } else {
         const StageCounts counts = count(stage, problem, options.seed);
         fmt::print("{}, {}, on the emulator: what its kernels ask for.\n\n", stage.name(), to_string(problem.problem));
-        print_kernels({{counts, ""}});
-        print_tensors({{counts, ""}}, problem.problem);
+        page.update(profile_page(counts.work, chapter.solution()));
+        print_kernels({{counts, ""}}, page);
+        print_tensors({{counts, ""}}, problem.problem, page);
         print_lines(counts, options.lines);
         nlohmann::json row = row_with_launches(stage, problem, counts);
-        print_mergeable(row.at("launches"), chapter.solution(), options.lines);
+        print_mergeable(row.at("launches"), chapter.solution(), options.lines, page);
         if (const auto form = stage.operation().closed_form(stage.name(), problem))
-            print_closed_form(counts, *form);
-        fmt::print("\n");
+            print_closed_form(counts, *form, page);
+        else
+            fmt::print("\n");
         row["costs"] = print_costs(card, problem.problem, row.at("counts"),
-                                   options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")));
+                                   options.copies > 0 ? options.copies : copies_that_fill(card, row.at("counts")), page);
         results["rows"].push_back(row);
     }
 
@@ -325,6 +353,7 @@ int profile_rung(const Chapter& chapter, const ProfileOptions& options) {
     const std::string text = read_file(file.string());  // what the profiler counted is in there now
     fs::remove(file);
     if (!options.json.empty()) write_file(options.json, text);
+    if (!options.page.empty()) write_page(options.page, "profile", page);
     return drawn;
 }
 

@@ -18,6 +18,7 @@ struct ProfileOptions {
     int copies = 0;                // of the problem that run at once, for the model; 0: as many as fill the card
     std::string json;
     std::string roofline;  // an SVG file
+    std::string page;      // of HTML: counts by source line
     bool mine = false;     // the learner's kernel beside the solution
     std::uint64_t seed = 1;
 };

@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "files.h"
-#include "table.h"
 
 namespace flashladder {
 namespace {
@@ -194,7 +193,7 @@ Overlap overlap(const std::vector<Span>& spans) {
     return result;
 }
 
-std::string summary(const Timeline& timeline) {
+Table summary(const Timeline& timeline) {
     struct Sum {
         std::set<int> warps;
         int times = 0;
@@ -217,7 +216,7 @@ std::string summary(const Timeline& timeline) {
                    fmt::format("{}", sum.times), fmt::format("{:.0f}", sum.first), fmt::format("{:.0f}", sum.last),
                    fmt::format("{:.0f}", sum.length / double(sum.warps.size()))});
     }
-    return table.plain();
+    return table;
 }
 
 }  // namespace flashladder

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "table.h"
+
 namespace flashladder {
 
 /// One thing that a warp has done, or several alike in a row. Times are in nanoseconds, or in moments: an order.
@@ -76,6 +78,6 @@ struct Overlap {
 Overlap overlap(const std::vector<Span>& spans);
 
 /// For each role what it did: how often, from when to when, and for how long, by its warps on average.
-std::string summary(const Timeline& timeline);
+Table summary(const Timeline& timeline);
 
 }  // namespace flashladder

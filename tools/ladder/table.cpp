@@ -14,18 +14,17 @@ bool is_number(const std::string& cell) {
            cell.find_first_not_of("0123456789.+-ex %KMGB") == std::string::npos;
 }
 
-/// Of all that is not empty in a column.
-bool is_number_column(const std::vector<std::vector<std::string>>& rows, std::size_t c) {
+}  // namespace
+
+bool Table::has_numbers(std::size_t column) const {
     bool any = false;
-    for (const auto& row : rows) {
-        if (row[c].empty()) continue;
-        if (!is_number(row[c])) return false;
+    for (const auto& row : rows_) {
+        if (row[column].empty()) continue;
+        if (!is_number(row[column])) return false;
         any = true;
     }
     return any;
 }
-
-}  // namespace
 
 std::string Table::plain() const {
     std::vector<std::size_t> widths;
@@ -35,7 +34,7 @@ std::string Table::plain() const {
     const auto line = [&](const std::vector<std::string>& row) {
         std::string text;
         for (std::size_t c = 0; c < row.size(); ++c) {
-            const bool right = is_number_column(rows_, c);
+            const bool right = has_numbers(c);
             text += right ? fmt::format("{:>{}}  ", row[c], widths[c]) : fmt::format("{:<{}}  ", row[c], widths[c]);
         }
         text.resize(text.find_last_not_of(' ') + 1);
@@ -48,7 +47,7 @@ std::string Table::plain() const {
 
 std::string Table::markdown() const {
     std::string text = fmt::format("| {} |\n|", fmt::join(header_, " | "));
-    for (std::size_t c = 0; c < header_.size(); ++c) text += is_number_column(rows_, c) ? "---:|" : "---|";
+    for (std::size_t c = 0; c < header_.size(); ++c) text += has_numbers(c) ? "---:|" : "---|";
     text += "\n";
     for (const auto& row : rows_) text += fmt::format("| {} |\n", fmt::join(row, " | "));
     return text;

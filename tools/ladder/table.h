@@ -12,6 +12,10 @@ public:
     void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
     bool empty() const { return rows_.empty(); }
+    const std::vector<std::string>& header() const { return header_; }
+    const std::vector<std::vector<std::string>>& rows() const { return rows_; }
+    /// Whether there are numbers, "4.2 MB" is one, in all cells of a column that are not empty.
+    bool has_numbers(std::size_t column) const;
     /// Columns padded to their widest cell; numbers to the right, text to the left.
     std::string plain() const;
     std::string markdown() const;

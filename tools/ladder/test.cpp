@@ -442,18 +442,16 @@ Result test_file(const Chapter& chapter, const TestOptions& options) {
 
 }  // namespace
 
-void print_report(const std::string& report, const std::string& file) {
+std::string told_report(const std::string& report, const std::string& file) {
     const std::string place = place_in(report, file), first = first_line(report);
-    if (place.empty())
-        fmt::print("  {}\n", first);
-    else {
-        const std::string line = source_line(place);
-        fmt::print("  {}: {}\n", place, first);
-        // Of an exercise whose answer was the solution's when it happened, the place is its marker.
-        if (!line.starts_with("//")) fmt::print("      {}\n", line);
-    }
-    fmt::print("{}", indented(report.substr(first.size())));
+    std::string text = place.empty() ? fmt::format("  {}\n", first) : fmt::format("  {}: {}\n", place, first);
+    // Of an exercise whose answer was the solution's when it happened, the place is its marker.
+    if (const std::string line = place.empty() ? "//" : source_line(place); !line.starts_with("//"))
+        text += fmt::format("      {}\n", line);
+    return text + indented(report.substr(first.size()));
 }
+
+void print_report(const std::string& report, const std::string& file) { fmt::print("{}", told_report(report, file)); }
 
 int test_chapter(const Chapter& chapter, const TestOptions& options) {
     if (options.solution) return test_file(chapter, options).status == 0 ? 0 : 1;

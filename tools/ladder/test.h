@@ -21,7 +21,8 @@ struct TestOptions {
 /// failure. Returns the exit status.
 int test_chapter(const Chapter& chapter, const TestOptions& options);
 
-/// Prints a report of what went wrong: first the place in `file`, a path from the project's folder, that it is about.
+/// A report of what went wrong: first the place in `file`, a path from the project's folder, that it is about.
+std::string told_report(const std::string& report, const std::string& file);
 void print_report(const std::string& report, const std::string& file);
 
 }  // namespace flashladder

@@ -12,10 +12,12 @@
 #include "harness/run.h"
 #include "launch.h"
 #include "mine.h"
+#include "page.h"
 #include "programs.h"
 #include "results.h"
 #include "spans.h"
 #include "table.h"
+#include "timeline_page.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
@@ -69,22 +71,23 @@ Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked
 
 /// When a copy arrives is drawn from the seed. So that this says something of the kernel, all arrive as late as it lets
 /// them here: at the wait for them.
-void print_overlap(const Chapter& chapter, const Problem& asked, const TimelineOptions& options) {
+Table overlaps(const Chapter& chapter, const Problem& asked, const TimelineOptions& options) {
     const Overlap yours = overlap(record(chapter, learners_stage(chapter), asked, options, true).spans),
                   theirs = overlap(record(chapter, find_stage(chapter.name), asked, options, true).spans);
-    if (yours.copies + theirs.copies == 0) return;
     Table table({"copies until they are waited for", "yours", "the solution's"});
+    if (yours.copies + theirs.copies == 0) return table;
     const auto add = [&](const char* what, auto of) { table.add({what, of(yours), of(theirs)}); };
     add("asked for", [](const Overlap& o) { return fmt::format("{}", o.copies); });
     add("beside a product", [](const Overlap& o) { return fmt::format("{}", o.beside_products); });
     add("matrix instructions of a warp meanwhile, on average",
         [](const Overlap& o) { return fmt::format("{:.1f}", o.products); });
-    fmt::print("\n{}", table.plain());
+    return table;
 }
 
 #else
 
-void print_overlap(const Chapter&, const Problem&, const TimelineOptions&) {}  // on a GPU nobody notes when a copy arrives
+// On a GPU nobody notes when a copy arrives.
+Table overlaps(const Chapter&, const Problem&, const TimelineOptions&) { return Table({}); }
 
 constexpr const char* first_noted = "07";  // the rungs below have no instruction of common/ptx that notes anything
 
@@ -128,7 +131,7 @@ Timeline record(const Chapter& chapter, const Stage& stage, const Problem& asked
 }  // namespace
 
 int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
-    for (const std::string& file : {options.trace, options.svg})
+    for (const std::string& file : {options.trace, options.svg, options.page})
         if (!file.empty()) check_can_be_written(file);
     const Stage& stage = options.mine ? learners_stage(chapter) : find_stage(chapter.name);
     const Problem asked = stage.operation().problem(options.sizes, stage.dtypes().front());
@@ -139,7 +142,7 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
         timeline = record(chapter, stage, asked, options);
     } catch (const CudaError& error) {
         if (!options.mine) throw;
-        return tell_failure(chapter, error.what());
+        return tell_failure(chapter, error.what(), options.page);
     }
     timeline.block = options.block;
     if (std::ranges::none_of(timeline.kernels, [&](const TimelineKernel& k) { return options.block < k.blocks; }))
@@ -156,15 +159,30 @@ int show_timeline(const Chapter& chapter, const TimelineOptions& options) {
                   {"backend", timeline.is_time ? "gpu" : "cpu"}});
     timeline.about.update(about);
 
-    fmt::print("{}{}, {}: block {} on {}, in {}.\n\n{}", stage.name(), options.mine ? " (yours)" : "", to_string(asked),
-               options.block, about.at("gpu").get<std::string>(), timeline.about.at("unit").get<std::string>(),
-               summary(timeline));
-    if (options.mine) print_overlap(chapter, asked, options);
-    if (options.trace.empty() && options.svg.empty()) {
-        fmt::print("\n--svg FILE draws it; --trace FILE writes it for https://ui.perfetto.dev\n");
+    const std::string what = fmt::format("{}{}, {}", stage.name(), options.mine ? " (yours)" : "", to_string(asked)),
+                      where = fmt::format("block {} on {}, in {}", options.block, about.at("gpu").get<std::string>(),
+                                          timeline.about.at("unit").get<std::string>());
+    const Table did = summary(timeline), beside = options.mine ? overlaps(chapter, asked, options) : Table({});
+    fmt::print("{}: {}.\n\n{}", what, where, did.plain());
+    if (!beside.empty()) fmt::print("\n{}", beside.plain());
+    if (options.trace.empty() && options.svg.empty() && options.page.empty()) {
+        fmt::print(
+            "\n--page FILE shows it in a browser, to zoom; --svg FILE draws it; --trace FILE writes it for\n"
+            "https://ui.perfetto.dev\n");
         return 0;
     }
-    const std::string trace = chrome_trace(timeline).dump() + "\n";
+    const nlohmann::json events = chrome_trace(timeline);
+    if (!options.page.empty()) {
+        nlohmann::json shown = timeline_page(events);
+        shown["title"] = what;
+        shown["about"] = fmt::format("Who does what when: {}. Commit {}, {}, seed {}.", where,
+                                     about.at("commit").get<std::string>(), about.at("date").get<std::string>(),
+                                     options.seed);
+        shown["tables"] = {to_json(did, "Who did what, of all warps")};
+        if (!beside.empty()) shown["tables"].push_back(to_json(beside, "What copies have beside them"));
+        write_page(options.page, "timeline", shown);
+    }
+    const std::string trace = events.dump() + "\n";
     if (!options.trace.empty()) {
         write_file(options.trace, trace);
         fmt::print("\nThe trace is in {}: open it at https://ui.perfetto.dev\n", options.trace);

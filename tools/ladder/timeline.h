@@ -14,6 +14,7 @@ struct TimelineOptions {
     int block = 0;      // x fastest
     std::string trace;  // a JSON file that Chrome and Perfetto open
     std::string svg;
+    std::string page;   // of HTML, to zoom in
     bool mine = false;  // of the learner's kernel
     std::uint64_t seed = 1;
 };
