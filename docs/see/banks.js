@@ -481,7 +481,7 @@ window.see = window.see || {};
             state = brief(resolve(state));
             write(), draw();
         });
-    chosen.addEventListener("input", () => choose(Number(chosen.value), true));
+    chosen.addEventListener("input", () => chosen.value && choose(Number(chosen.value), true));
     grid.addEventListener("mouseover", ({target}) => {
         if (target.dataset.lanes) choose(Number(target.dataset.lanes.split(" ")[0]), false);
     });

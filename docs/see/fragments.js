@@ -157,6 +157,10 @@ window.see = window.see || {};
         make("select", {name}, ...of.map(([value, text]) => make("option", {value, textContent: text ?? value})));
     const number = (name, max, step) => make("input", {type: "number", name, min: 0, max, step});
     const labelled = (label, control) => make("label", {}, make("span", {textContent: label}), control);
+    /// Not while somebody has emptied it to type another one.
+    const put = (control, value) => {
+        if (document.activeElement !== control || control.value !== "") control.value = value;
+    };
     const whole = (text) => /^(0x[\da-f]+|\d+)$/i.test(text.trim()) ? Number(text) : NaN;
     const cells = (tag, all) => all.map((text) => make(tag, {textContent: text, ...(tag === "th" && {scope: "col"})}));
 
@@ -254,7 +258,8 @@ window.see = window.see || {};
                  "") +
             (asked.what === "wgmma-D" ? `In tile::Accumulator it is ${fragment}. ` : "");
         legend.textContent =
-            "A cell: the lane, and below it the register. Tinted: what the same lane holds. Lines enclose 8 x 8 elements.";
+            "A cell: the lane, and below it the register. Underlined: what the same lane holds. " +
+            "Lines enclose 8 x 8 elements.";
         drawGrid(asked, (cell, r, c) => {
             const other = holder(r, c);
             cell.append(other.lane, make("br"), make("small", {textContent: letter + other.register}));
@@ -279,7 +284,7 @@ window.see = window.see || {};
                         j === held.register >> 2, cells("td", [
                             `${name(4 * j)} to ${name(4 * j + 3)}`, ...elements.slice(4 * j, 4 * j + 4).flatMap(text)
                         ])))));
-        warp.value = held.warp, thread.value = held.lane;
+        put(warp, held.warp), put(thread, held.lane);
         size = sizeOf(asked.n);
     }
 
@@ -298,7 +303,8 @@ window.see = window.see || {};
             `${is_k ? "k runs along a row" : `${mn} runs along a row, k from row to row`}. This wgmma reads ` +
             `${is_k ? "columns" : "rows"} ${from} to ${from + 15}, the descriptor is ${descriptor}.`;
         legend.textContent =
-            "A cell: the byte of the tile where its element begins. Tinted: what this wgmma reads. Bold: the same 16 bytes.";
+            "A cell: the byte of the tile where its element begins. Underlined: what this wgmma reads. " +
+            "Bold: the same 16 bytes.";
         drawGrid(asked, (cell, r, c) => {
             const at = addressOf(tile, start, r, c);
             cell.append(at - start);
@@ -333,7 +339,7 @@ window.see = window.see || {};
         below.replaceChildren(
             ...table(
                 `Where it lies: the 1024 bytes from ${
-                    hex(first_line)} on, 16 a cell; in it the row, and the columns. Tinted: what this wgmma reads`,
+                    hex(first_line)} on, 16 a cell; in it the row, and the columns. Underlined: what this wgmma reads`,
                 ["address", ...Array.from({length: 8}, (_, c) => `+${chunk * c}`)], lines, "see-chunks"),
             ...table(`The descriptor: ${digits}`, ["field", "bits", "bytes", ">> 4", ""], [
                 field("start address", "0 to 13", hex(begin), four(begin), `of the 16 ${is_k ? "columns" : "rows"}`),
@@ -375,7 +381,7 @@ window.see = window.see || {};
         asked.row = Math.min(Math.max(asked.row || 0, 0), size[0] - 1),
         asked.column = Math.min(Math.max(asked.column || 0, 0), size[1] - 1);
         state.row = asked.row, state.column = asked.column;
-        row.max = size[0] - 1, column.max = size[1] - 1, row.value = asked.row, column.value = asked.column;
+        row.max = size[0] - 1, column.max = size[1] - 1, put(row, asked.row), put(column, asked.column);
         const focused = document.activeElement;
         if (of_operand)
             drawOperand(asked);

@@ -19,8 +19,8 @@ struct TilePlaces {
 TilePlaces record_places();
 
 /// Bytes from the start of a tile to byte `byte` of a row, by a layout of common/tile: swizzled by so many bytes; or
-/// row by row, 0, of which each has `padding` bytes more. `width` is a multiple of 16 up to 1024, `rows` 16, 32, 64, 128,
-/// 176, 192 or 256.
+/// row by row, 0, of which each has `padding` bytes more. `width` is a multiple of 16 up to 1024; `rows` is 16, 32, 64,
+/// 128, 176, 192 or 256.
 std::uintptr_t address_in_tile(int width, int padding, int swizzle, int rows, int row, int byte);
 
 /// Which element each lane holds: row * columns + column, [lane or thread][register][low, high].
