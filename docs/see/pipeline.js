@@ -323,7 +323,7 @@ window.see = window.see || {};
         element("p", {className: "see-key", textContent: "Slots: a dashed bar is a tile on its way, a full one is there and not given back. Tensor cores: whose product. Consumers: full bars compute, S and P V by the tensor cores, x the softmax; hatched ones wait: K, V for a tile, t for a turn."}),
         detail,
         element("details", {}, element("summary", {textContent: "Who waits for how long"}),
-            region("Clocks that each waits", element("table", {className: "see-numbers"},
+            region("Clocks that each waits", element("table", {className: "see-values"},
                 element("caption", {textContent: "Clocks from the first load to the last product"}),
                 element("thead", {}, element("tr", {}, ...cells("th", ["who", "K", "V", "turn", "S, P V", "softmax", "free slot"], "col"))), table))));
     root.replaceChildren(
