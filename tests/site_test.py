@@ -24,7 +24,7 @@ from playwright.sync_api import TimeoutError, sync_playwright
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MOST_BYTES = 1_000_000  # of a page with all that it loads, but for the index of the search
 KINDS = ["index.html", "chapters/06-swizzling/index.html", "docs/measuring.html", "differences/06-swizzling.html",
-         "solutions/06-swizzling/attention.cu.html", "common/tile.html"]
+         "solutions/06-swizzling/attention.cu.html", "common/tile.html", "README.zh.html"]
 PHONE, DESK = {"width": 380, "height": 800}, {"width": 1280, "height": 900}
 
 
