@@ -151,12 +151,11 @@ struct Step {
     int t, head, block;  // the t-th of all: a block of queries of a head
 };
 
-/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other. Each block begins at
-/// queries of its own and goes around, so that not all want to add to the same sums.
+/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
 template <int d, bool causal>
 struct Task {
     const Problem& p;
-    int j, kv_head, batch, blocks, diagonal, first_block, start;
+    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
 
     __device__ __forceinline__ explicit Task(const Problem& p) : p(p) {
         const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
@@ -164,14 +163,12 @@ struct Task {
         blocks = (p.N_q + B_r - 1) / B_r;
         diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
         first_block = causal ? max(0, j - diagonal) / B_r : 0;
-        start = causal ? first_block : int(std::int64_t(n) * blocks / p.order.T_r);
+        T_r = p.group * (blocks - first_block);
     }
-    __device__ __forceinline__ int steps() const { return p.group * (blocks - first_block); }
-    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, start}; }
+    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
     __device__ __forceinline__ void advance(Step& step) const {
         ++step.t;
-        if (++step.block == blocks) step.block = first_block;
-        if (step.block == start) ++step.head;
+        if (++step.block == blocks) step.block = first_block, ++step.head;
     }
     /// Where something of a step lies for all heads one after the other, in blocks of queries.
     __device__ __forceinline__ std::size_t place_of(const Step& step) const {
@@ -179,8 +176,7 @@ struct Task {
     }
     /// The first so many consumers have keys that a query of the step sees.
     __device__ __forceinline__ int seen_by(const Step& step) const {
-        const int last = causal ? min(p.N_k - 1, step.block * B_r + B_r - 1 + diagonal) : p.N_k - 1;
-        return min(consumers, (last - j) / keys<d> + 1);
+        return min(consumers, (step.block * B_r + B_r - 1 + diagonal - j) / keys<d> + 1);
     }
 };
 
@@ -194,7 +190,7 @@ __device__ __forceinline__ void produce(Memory<Element, d>& smem, const Maps<Ele
         tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, row, task.kv_head, task.batch);
     }
     lcsf::RingPosition<slots<d>> at;
-    for (Step step = task.first(); step.t < task.steps(); task.advance(step), at.advance()) {
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step), at.advance()) {
         smem.queries.wait_empty(at);
         ptx::Barrier& full = smem.queries.full[at.slot];
         const int i = step.block * B_r;
@@ -210,7 +206,7 @@ __device__ __forceinline__ void produce(Memory<Element, d>& smem, const Maps<Ele
 template <class Element, int d, bool causal>
 __device__ __forceinline__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.steps(); task.advance(step)) {
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         std::uint32_t* state = task.p.states + task.place_of(step);
         float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
@@ -247,12 +243,16 @@ struct Consumer {
     Smem& smem;
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
-    int w, first_row, lane;
+    const int w, first_row, lane = threadIdx.x % 32;
+    // Of the warp's rows, the last that query 0 sees; or that is a key.
+    const int last_of_warp = (causal ? task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - first_row;
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};    // where this step's queries are
     lcsf::RingPosition<dS_slots> dS_at = {};
     lcsf::RingPosition<1> dQ_at = {};
 
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w, int warp)
+        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp) {}
     __device__ __forceinline__ KeyTile K_of(int u) const { return {smem.K[u]}; }  // a unit of the block
     __device__ __forceinline__ ScoreTile dS_of(int u) const { return {smem.dS[dS_at.slot][u]}; }
     __device__ __forceinline__ KeyTile K(int u) const { return K_of(w * units<d> + u); }  // one of this consumer
@@ -267,8 +267,7 @@ struct Consumer {
     /// Scores become weights: P^T of a step, for 16 keys of unit u.
     __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
-        // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
-        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - first_row;
+        const int last_row = last_of_warp - u * unit + (causal ? step.block * B_r : 0);
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -297,74 +296,79 @@ struct Consumer {
         if (lane == 0 && scores) ptx::barrier_arrive(smem.scores.full[dS_at.slot]);
         if (lane == 0 && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
     }
-    __device__ __forceinline__ void consume() {
-        lcsf::RingPosition<slots<d>> before;
+    lcsf::RingPosition<slots<d>> before = {};
+    bool begun = false;         // there are products in dK and dV
+    bool dQ_is_stored = false;  // and not announced yet
+
+    __device__ __forceinline__ void step_of(const Step& step) {
+        const typename Smem::QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
+        const Statistics& statistics = smem.statistics[at.slot];
+        const int seen = causal ? task.seen_by(step) : consumers;
+        // With several units a consumer multiplies what nobody sees too: the branch costs more than it saves.
+        const bool sees = units<d> > 1 || w < seen, first = units<d> > 1 ? step.t == 0 : !begun;
+        smem.queries.wait_full(at);
+        smem.scores.wait_empty(dS_at);
+        const auto give_back = [&] {
+            if (step.t > 0 && lane == 0) smem.queries.release(before);
+        };
         tile::Operand<Element, 16, B_r> P_operand;
-        bool begun = false;         // there are products in dK and dV
-        bool dQ_is_stored = false;  // and not announced yet
-        ptx::barrier_wait(smem.keys_full, 0);
-        for (Step step = task.first(); step.t < task.steps(); task.advance(step)) {
-            const typename Smem::QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
-            const Statistics& statistics = smem.statistics[at.slot];
-            const int seen = task.seen_by(step);
-            smem.queries.wait_full(at);
-            smem.scores.wait_empty(dS_at);
-            const auto give_back = [&] {
-                if (step.t > 0 && lane == 0) smem.queries.release(before);
-            };
-            if (w < seen) {
+        if (sees) {
 #pragma unroll
-                for (int u = 0; u < units<d>; ++u) {
-                    ColumnValues lse, D;
-                    load(lse, statistics.lse);  // before products begin, beside which shared memory is slow
-                    Scores P_t, dS_t;
-                    tile::begin_multiply_transposed(P_t, K(u), Q_smem);
-                    ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
-                    ptx::pin(P_operand.fragment);
-                    if (u == 0) give_back();
-                    tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
-                    tile::wait<1>(P_t);
-                    weigh(P_t, lse, step, u);
-                    P_operand = tile::to_operand<Element>(P_t);
-                    load(D, statistics.D);
-                    begin_sum(dV_reg[u], P_operand, dO_smem, !begun);
-                    tile::wait<1>(dS_t);
-                    differentiate(dS_t, P_t, D);
-                    tile::store(dS(u), dS_t, first_row);
-                }
-            } else {
-                give_back();
+            for (int u = 0; u < units<d>; ++u) {
+                ColumnValues lse, D;
+                load(lse, statistics.lse);  // before products begin, beside which shared memory is slow
+                Scores P_t, dS_t;
+                tile::begin_multiply_transposed(P_t, K(u), Q_smem);
+                ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
+                if (u > 0) ptx::pin(P_operand.fragment);
+                if (u == 0) give_back();
+                tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
+                tile::wait<1>(P_t);
+                weigh(P_t, lse, step, u);
+                P_operand = tile::to_operand<Element>(P_t);
+                load(D, statistics.D);
+                begin_sum(dV_reg[u], P_operand, dO_smem, first);
+                tile::wait<1>(dS_t);
+                differentiate(dS_t, P_t, D);
+                tile::store(dS(u), dS_t, first_row);
             }
-            announce(true, dQ_is_stored);
-            dQ_is_stored = step.t % consumers == w;
-            if (dQ_is_stored) {
-                smem.scores.wait_full(dS_at);
-                Sums dQ_reg;
-                multiply_queries(dQ_reg, seen);
-                if (w < seen) {
-                    begin_keys(Q_smem, !begun);
-                    tile::wait<units<d>>(dQ_reg);
-                } else {
-                    tile::wait<0>(dQ_reg);
-                }
-                if (lane == 0) smem.scores.release(dS_at);
-                smem.dQ_ring[w].wait_empty(dQ_at);
-                dQ_at.advance();
-                float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
-#pragma unroll
-                for (int c = 0; c < d / 8; ++c) {
-                    const float(&dQ)[4] = dQ_reg.fragment[0][c];
-                    to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
-                }
-            } else if (w < seen) {
-                ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
-                begin_keys(Q_smem, !begun);
-            }
-            begun |= w < seen;
-            before = at;
-            at.advance();
-            dS_at.advance();
+        } else {
+            give_back();
         }
+        announce(true, dQ_is_stored);
+        dQ_is_stored = step.t % consumers == w;
+        if (dQ_is_stored) {
+            smem.scores.wait_full(dS_at);
+            Sums dQ_reg;
+            multiply_queries(dQ_reg, seen);
+            if (sees) {
+                begin_keys(Q_smem, first);
+                tile::wait<units<d>>(dQ_reg);
+                ptx::pin(P_operand.fragment);
+            } else {
+                tile::wait<0>(dQ_reg);
+            }
+            if (lane == 0) smem.scores.release(dS_at);
+            smem.dQ_ring[w].wait_empty(dQ_at);
+            dQ_at.advance();
+            float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
+#pragma unroll
+            for (int c = 0; c < d / 8; ++c) {
+                const float(&dQ)[4] = dQ_reg.fragment[0][c];
+                to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
+            }
+        } else if (sees) {
+            ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
+            begin_keys(Q_smem, first);
+        }
+        begun |= sees;
+        before = at;
+        at.advance();
+        dS_at.advance();
+    }
+    __device__ __forceinline__ void consume() {
+        ptx::barrier_wait(smem.keys_full, 0);
+        for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
         if (dQ_is_stored) announce(false, true);
     }
@@ -443,7 +447,6 @@ dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__
     auto& smem = *dynamic_shared<Memory<Element, d>>();
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
-    const Task<d, causal> task(p);
     if (threadIdx.x == 0) {
         ptx::barrier_init(smem.keys_full, 2 * consumers * units<d>);
         ptx::barrier_init(smem.sums_complete, consumers);
@@ -455,11 +458,13 @@ dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__
     __syncthreads();
     if (role == 0) {
         ptx::registers_decrease<24>();
+        const Task<d, causal> task(p);
         if (warp == 0 && ptx::elect_one()) produce(smem, maps, task);
         if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries(smem, task, warp - 1);
     } else {
         ptx::registers_increase<240>();
-        Consumer<Element, d, causal> consumer{smem, maps, task, role - 1, warp * 16, int(threadIdx.x % 32)};
+        const Task<d, causal> task(p);
+        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1, warp);
         consumer.consume();
         consumer.store_keys();
         if (consumer.is_last()) consumer.finish_queries();
