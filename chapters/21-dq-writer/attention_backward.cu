@@ -244,8 +244,6 @@ struct Consumer {
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
     const int w, first_row, lane = threadIdx.x % 32;
-    // Of the warp's rows, the last that query 0 sees; or that is a key.
-    const int last_of_warp = (causal ? task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - first_row;
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};    // where this step's queries are
     lcsf::RingPosition<dS_slots> dS_at = {};
@@ -267,7 +265,8 @@ struct Consumer {
     /// Scores become weights: P^T of a step, for 16 keys of unit u.
     __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
-        const int last_row = last_of_warp - u * unit + (causal ? step.block * B_r : 0);
+        // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
+        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - first_row;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -333,6 +332,7 @@ struct Consumer {
                 tile::store(dS(u), dS_t, first_row);
             }
         } else {
+            ptx::wgmma_wait<0>();  // dK of the step before, of another head
             give_back();
         }
         announce(true, dQ_is_stored);

@@ -243,16 +243,15 @@ struct Consumer {
     Smem& smem;
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
-    const int w, first_row, lane = threadIdx.x % 32;
-    // Of the warp's rows, the last that query 0 sees; or that is a key.
-    const int last_of_warp = (causal ? task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - first_row;
+    const int w, warp;
+    const int lane = threadIdx.x % 32;
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};    // where this step's queries are
     lcsf::RingPosition<dS_slots> dS_at = {};
     lcsf::RingPosition<1> dQ_at = {};
 
     __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w, int warp)
-        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp) {}
+        : smem(smem), maps(maps), task(task), w(w), warp(warp) {}
     __device__ __forceinline__ KeyTile K_of(int u) const { return {smem.K[u]}; }  // a unit of the block
     __device__ __forceinline__ ScoreTile dS_of(int u) const { return {smem.dS[dS_at.slot][u]}; }
     __device__ __forceinline__ KeyTile K(int u) const { return K_of(w * units<d> + u); }  // one of this consumer
@@ -267,7 +266,8 @@ struct Consumer {
     /// Scores become weights: P^T of a step, for 16 keys of unit u.
     __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
-        const int last_row = last_of_warp - u * unit + (causal ? step.block * B_r : 0);
+        // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
+        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - 16 * warp;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -330,9 +330,10 @@ struct Consumer {
                 begin_sum(dV_reg[u], P_operand, dO_smem, first);
                 tile::wait<1>(dS_t);
                 differentiate(dS_t, P_t, D);
-                tile::store(dS(u), dS_t, first_row);
+                tile::store(dS(u), dS_t, 16 * warp);
             }
         } else {
+            ptx::wgmma_wait<0>();  // dK of the step before, of another head
             give_back();
         }
         announce(true, dQ_is_stored);
@@ -392,8 +393,8 @@ struct Consumer {
             ptx::pin(tile::registers(dK_reg[u]));
             ptx::pin(tile::registers(dV_reg[u]));
             tile::multiply_all(dK_reg[u], task.p.scale);
-            tile::store(K(u), dK_reg[u], first_row);
-            tile::store(V(u), dV_reg[u], first_row);
+            tile::store(K(u), dK_reg[u], 16 * warp);
+            tile::store(V(u), dV_reg[u], 16 * warp);
         }
         ptx::fence_proxy_async();
         ptx::named_barrier_sync(2 + w, warpgroup);
@@ -432,7 +433,7 @@ struct Consumer {
             }
             if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
             ptx::named_barrier_sync(2 + w, warpgroup);
-            tile::store(dQ_smem, dQ_reg, first_row);
+            tile::store(dQ_smem, dQ_reg, 16 * warp);
             ptx::fence_proxy_async();
             ptx::named_barrier_sync(2 + w, warpgroup);
             if (threadIdx.x % warpgroup == 0)
