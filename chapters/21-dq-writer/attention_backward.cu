@@ -243,14 +243,15 @@ struct Consumer {
     Smem& smem;
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
-    const int w, first_row, lane = threadIdx.x % 32;
+    const int w, warp;
+    const int lane = threadIdx.x % 32;
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};    // where this step's queries are
     lcsf::RingPosition<dS_slots> dS_at = {};
     lcsf::RingPosition<1> dQ_at = {};
 
     __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w, int warp)
-        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp) {}
+        : smem(smem), maps(maps), task(task), w(w), warp(warp) {}
     __device__ __forceinline__ KeyTile K_of(int u) const { return {smem.K[u]}; }  // a unit of the block
     __device__ __forceinline__ ScoreTile dS_of(int u) const { return {smem.dS[dS_at.slot][u]}; }
     __device__ __forceinline__ KeyTile K(int u) const { return K_of(w * units<d> + u); }  // one of this consumer
@@ -266,7 +267,7 @@ struct Consumer {
     __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
         // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
-        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - first_row;
+        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - 16 * warp;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -329,7 +330,7 @@ struct Consumer {
                 begin_sum(dV_reg[u], P_operand, dO_smem, first);
                 tile::wait<1>(dS_t);
                 differentiate(dS_t, P_t, D);
-                tile::store(dS(u), dS_t, first_row);
+                tile::store(dS(u), dS_t, 16 * warp);
             }
         } else {
             ptx::wgmma_wait<0>();  // dK of the step before, of another head
@@ -392,8 +393,8 @@ struct Consumer {
             ptx::pin(tile::registers(dK_reg[u]));
             ptx::pin(tile::registers(dV_reg[u]));
             tile::multiply_all(dK_reg[u], task.p.scale);
-            tile::store(K(u), dK_reg[u], first_row);
-            tile::store(V(u), dV_reg[u], first_row);
+            tile::store(K(u), dK_reg[u], 16 * warp);
+            tile::store(V(u), dV_reg[u], 16 * warp);
         }
         ptx::fence_proxy_async();
         ptx::named_barrier_sync(2 + w, warpgroup);
@@ -432,7 +433,7 @@ struct Consumer {
             }
             if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
             ptx::named_barrier_sync(2 + w, warpgroup);
-            tile::store(dQ_smem, dQ_reg, first_row);
+            tile::store(dQ_smem, dQ_reg, 16 * warp);
             ptx::fence_proxy_async();
             ptx::named_barrier_sync(2 + w, warpgroup);
             if (threadIdx.x % warpgroup == 0)
@@ -485,7 +486,7 @@ std::size_t scratch_bytes(const AttentionShape& s) {
 /// Causal, the longest tasks begin first: in sections of so many heads that what they read and add to stays in L2.
 template <int d, bool causal>
 lcsf::TaskOrder order_of(const AttentionShape& s) {
-    constexpr std::size_t bytes_of_section = 32 << 20;
+    constexpr std::size_t bytes_of_section = 16 << 20;
     const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * d * (2 + 2 + sizeof(float));
     const int section = causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
     return {blocks_of(s.n_k, B_c<d>), s.kv_heads, s.batch, section};

@@ -486,7 +486,7 @@ std::size_t scratch_bytes(const AttentionShape& s) {
 /// Causal, the longest tasks begin first: in sections of so many heads that what they read and add to stays in L2.
 template <int d, bool causal>
 lcsf::TaskOrder order_of(const AttentionShape& s) {
-    constexpr std::size_t bytes_of_section = 32 << 20;
+    constexpr std::size_t bytes_of_section = 16 << 20;
     const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * d * (2 + 2 + sizeof(float));
     const int section = causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
     return {blocks_of(s.n_k, B_c<d>), s.kv_heads, s.batch, section};
