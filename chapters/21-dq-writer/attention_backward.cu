@@ -1,11 +1,11 @@
 // Rung 21: a writer of dQ. Rung 20's products by two consumers, which no longer load, nor add up dQ.
 //
-// Idea      a producer loads, and a writer for each consumer takes its dQ from shared memory to the sums. It may wait, so it
-//           can ask who has been there before: who comes first writes the sums, all others add, and the last block of a
-//           head makes dQ of them. Consumers take turns with dQ, and so they are not in step
-// Saves     the zeros before and the kernel behind; atomics by threads; a third of what dQ's product reads, at d = 128: one
-//           consumer multiplies all columns. Keys that no query of a step sees; at d = 64 half of the adds, as a block has 256
-//           keys. Causal, what takes longest begins first
+// Idea      a producer loads, and a writer for each consumer takes its dQ from shared memory to the sums. It may wait,
+//           so it can ask who has been there before: who comes first writes the sums, all others add, and the last
+//           block of a head makes dQ of them. Consumers take turns with dQ, and so they are not in step
+// Saves     the zeros before and the kernel behind; atomics by threads; at d = 128 a quarter of what dQ's product
+//           reads, as one consumer multiplies all columns; at d = 64 half of the adds, as a block has 256 keys; keys
+//           that no query of a step sees. Causal, what takes longest begins first
 // Costs     224 KB of shared memory, and words in device memory through which blocks wait for one another
 // Source    roles and writer: FlashAttention-3 (Shah et al., 2024), backward pass; one warpgroup for all of dQ:
 //           ThunderKittens (Spector et al., 2024); the first one writes: ours
@@ -86,7 +86,7 @@ struct Problem {
 
 // ---- before: the statistics of each query
 
-/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes, 16 bytes each.
+/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes, 16 bytes a lane.
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
 find_statistics(const Element* O, const Element* dO, const float* lse, Statistics* statistics, std::uint32_t* states,
@@ -114,36 +114,15 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 
 // ---- the gradients
 
-/// Begins C += A^T B, or C = A^T B if `first`, for A (64, 64) and B (64, columns) in shared memory.
+/// Begins C += A^T B, or C = A^T B if `first`, for A (64, 64) and B (64, columns) in shared memory, as rung 20.
 template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_transposed_multiply(tile::Accumulator<16, columns>& C, const TileA& A, const TileB& B,
-                                                          bool first) {
+__device__ __forceinline__ void begin_transposed_multiply(tile::Accumulator<16, columns>& C, const TileA& A,
+                                                          const TileB& B, bool first) {
     ptx::wgmma_fence(tile::registers(C));
 #pragma unroll
     for (int k = 0; k < unit; k += 16)
         ptx::wgmma<typename TileA::Element, ptx::Major::mn, ptx::Major::mn>(tile::registers(C), tile::rows_of(A, k),
                                                                             tile::rows_of(B, k), !first || k > 0);
-    ptx::wgmma_commit();
-}
-
-/// Begins C += A B, or C = A B if `first`, for A in shared memory; and for A in registers.
-template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_sum(tile::Accumulator<16, columns>& C, const TileA& A, const TileB& B, bool first) {
-    ptx::wgmma_fence(tile::registers(C));
-#pragma unroll
-    for (int k = 0; k < TileA::columns; k += 16)
-        ptx::wgmma<typename TileA::Element, ptx::Major::k, ptx::Major::mn>(tile::registers(C), tile::columns_of(A, k),
-                                                                           tile::rows_of(B, k), !first || k > 0);
-    ptx::wgmma_commit();
-}
-template <class Element, int columns, int depth, class TileB>
-__device__ __forceinline__ void begin_sum(tile::Accumulator<16, columns>& C, tile::Operand<Element, 16, depth>& A,
-                                          const TileB& B, bool first) {
-    ptx::pin(A.fragment);
-    ptx::wgmma_fence(tile::registers(C));
-#pragma unroll
-    for (int k = 0; k < depth; k += 16)
-        ptx::wgmma<Element, ptx::Major::mn>(tile::registers(C), A.fragment[0][k / 16], tile::rows_of(B, k), !first || k > 0);
     ptx::wgmma_commit();
 }
 
@@ -182,7 +161,8 @@ struct Task {
 
 /// The loads, by one thread.
 template <class Element, int d, bool causal>
-__device__ __forceinline__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, const Task<d, causal>& task) {
+__device__ __forceinline__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps,
+                                        const Task<d, causal>& task) {
     using Smem = Memory<Element, d>;
     for (int u = 0; u < consumers * units<d>; ++u) {
         const int row = task.j + u * unit;
@@ -250,7 +230,8 @@ struct Consumer {
     lcsf::RingPosition<dS_slots> dS_at = {};
     lcsf::RingPosition<1> dQ_at = {};
 
-    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w, int warp)
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
+                                        int warp)
         : smem(smem), maps(maps), task(task), w(w), warp(warp) {}
     __device__ __forceinline__ KeyTile K_of(int u) const { return {smem.K[u]}; }  // a unit of the block
     __device__ __forceinline__ ScoreTile dS_of(int u) const { return {smem.dS[dS_at.slot][u]}; }
@@ -267,7 +248,8 @@ struct Consumer {
     __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
         // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
-        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - task.j - w * keys<d> - u * unit - 16 * warp;
+        const int first_key = task.j + w * keys<d> + u * unit + 16 * warp;
+        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - first_key;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -327,7 +309,7 @@ struct Consumer {
                 weigh(P_t, lse, step, u);
                 P_operand = tile::to_operand<Element>(P_t);
                 load(D, statistics.D);
-                begin_sum(dV_reg[u], P_operand, dO_smem, first);
+                tile::begin_multiply(dV_reg[u], P_operand, dO_smem, !first);
                 tile::wait<1>(dS_t);
                 differentiate(dS_t, P_t, D);
                 tile::store(dS(u), dS_t, 16 * warp);
@@ -383,7 +365,7 @@ struct Consumer {
     }
     __device__ __forceinline__ void begin_keys(const typename Smem::QueryTile& Q_smem, bool first) {
 #pragma unroll
-        for (int u = 0; u < units<d>; ++u) begin_sum(dK_reg[u], dS(u), Q_smem, first);
+        for (int u = 0; u < units<d>; ++u) tile::begin_multiply(dK_reg[u], dS(u), Q_smem, !first);
     }
     /// dK and dV leave by way of K and V.
     __device__ __forceinline__ void store_keys() {
@@ -437,7 +419,8 @@ struct Consumer {
             ptx::fence_proxy_async();
             ptx::named_barrier_sync(2 + w, warpgroup);
             if (threadIdx.x % warpgroup == 0)
-                tile::store(maps.dQ, dQ_smem, n % task.blocks * B_r, task.kv_head * task.p.group + n / task.blocks, task.batch);
+                tile::store(maps.dQ, dQ_smem, n % task.blocks * B_r, task.kv_head * task.p.group + n / task.blocks,
+                            task.batch);
         }
     }
 };
@@ -505,8 +488,8 @@ void launch(const BackwardArgs& args) {
         const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
         const int padded = blocks_of(s.n_q, B_r) * B_r;
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
-        launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO), args.lse,
-                      statistics, states, blocks_done, s.n_q, padded);
+        launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO),
+                      args.lse, statistics, states, blocks_done, s.n_q, padded);
         const Maps<Element, d> maps{tile::make_tensor_map<KeyTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
                                     tile::make_tensor_map<KeyTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
                                     tile::make_tensor_map<KeyTile>(args.dK, args.dK_strides, s.batch, s.kv_heads, s.n_k),
@@ -514,9 +497,9 @@ void launch(const BackwardArgs& args) {
                                     tile::make_tensor_map<QueryTile>(args.Q, args.Q_strides, s.batch, s.heads, s.n_q),
                                     tile::make_tensor_map<QueryTile>(args.dO, args.dO_strides, s.batch, s.heads, s.n_q),
                                     tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
-        const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order_of<d, causal>(s), args.scale, statistics, dQ_sums, states,
-                        blocks_done};
-        launch_kernel(dq_writer<Element, d, causal>, {dim3(p.order.tasks()), threads, sizeof(Smem), args.stream, {1, 1, 1}, 1}, maps, p);
+        const Problem p{s.n_q,      s.n_k,      s.heads / s.kv_heads, order_of<d, causal>(s), args.scale,
+                        statistics, dQ_sums,    states,               blocks_done};
+        launch_kernel(dq_writer<Element, d, causal>, {dim3(p.order.tasks()), threads, sizeof(Smem), args.stream}, maps, p);
     });
 }
 
