@@ -77,6 +77,22 @@ __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, cons
     ptx::wgmma_commit();
 }
 
+/// Begins C += A^T B, or C = A^T B if not `add`, for A (depth, 64) and B (depth, columns), both in shared memory (rung 20).
+template <int columns, class TileA, class TileB>
+__device__ __forceinline__ void begin_multiply_of_transposed(Accumulator<16, columns>& C, const TileA& A, const TileB& B,
+                                                             bool add = true) {
+    using Element = typename TileA::Element;
+    static_assert(std::is_same_v<Element, typename TileB::Element>, "A^T B: A and B must have elements of one type");
+    static_assert(TileA::columns == 64, "C = A^T B: A must have 64 columns, as a warpgroup multiplies them");
+    static_assert(TileA::rows == TileB::rows, "A^T B: A and B must have as many rows as each other");
+    static_assert(TileB::columns == columns, "C = A^T B: C must have as many columns as B");
+    ptx::wgmma_fence(registers(C));
+#pragma unroll
+    for (int k = 0; k < TileA::rows; k += 16)
+        ptx::wgmma<Element, ptx::Major::mn, ptx::Major::mn>(registers(C), rows_of(A, k), rows_of(B, k), add || k > 0);
+    ptx::wgmma_commit();
+}
+
 /// Until all products are done but the last `pending` that were begun. C is one of those that are.
 template <int pending, int columns>
 __device__ __forceinline__ void wait(Accumulator<16, columns>& C) {

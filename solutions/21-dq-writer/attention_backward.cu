@@ -4,23 +4,22 @@
 //           so it can ask who has been there before: who comes first writes the sums, all others add, and the last
 //           block of a head makes dQ of them. Consumers take turns with dQ, and so they are not in step
 // Saves     the zeros before and the kernel behind; atomics by threads; at d = 128 a quarter of what dQ's product
-//           reads, as one consumer multiplies all columns; at d = 64 half of the adds, as a block has 256 keys; keys
-//           that no query of a step sees. Causal, what takes longest begins first
+//           reads, as one consumer multiplies all columns; at d = 64 half of the adds, as a block has 256 keys. Causal,
+//           what takes longest begins first
 // Costs     224 KB of shared memory, and words in device memory through which blocks wait for one another
 // Source    roles and writer: FlashAttention-3 (Shah et al., 2024), backward pass; one warpgroup for all of dQ:
 //           ThunderKittens (Spector et al., 2024); the first one writes: ours
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
 #include "lcsf/tasks.h"
 #include "operations/attention/launch_forward.h"
+#include "operations/attention_backward/backward_maps.h"
+#include "operations/attention_backward/row_dot.h"
 #include "operations/attention_backward/stage.h"
 #include "ptx/elect.h"
 #include "ptx/ex2.h"
-#include "ptx/fence.h"
 #include "ptx/memory_order.h"
 #include "ptx/named_barrier.h"
 #include "ptx/setmaxnreg.h"
-#include "tile/global_tile.h"
-#include "tile/transposed_scores.h"
 #include "tile/warpgroup.h"
 
 namespace flashladder::attention_backward {
@@ -28,15 +27,13 @@ namespace {
 
 constexpr int warpgroup = 128, consumers = 2, threads = warpgroup * (1 + consumers);
 constexpr int unit = 64, B_r = 64;  // keys that a consumer multiplies at a time; queries of a step
-constexpr int dS_slots = 2;
 template <int d>
 constexpr int units = 128 / d;  // of a consumer
 template <int d>
-constexpr int keys = units<d> * unit;  // of a consumer
-template <int d>
-constexpr int B_c = consumers * keys<d>;
+constexpr int B_c = consumers * units<d> * unit;
 template <int d>
 constexpr int slots = d == 64 ? 3 : 2;  // for what a step brings in
+constexpr int dS_slots = 2;
 using tile::chunk;
 
 template <class Element, int rows, int columns>
@@ -57,10 +54,11 @@ struct Memory {
     using KeyTile = Tile<Element, unit, d>;
     using QueryTile = Tile<Element, B_r, d>;
     using ScoreTile = Tile<Element, unit, B_r>;
-    alignas(1024) Element K[consumers * units<d>][KeyTile::elements], V[consumers * units<d>][KeyTile::elements];
+    static constexpr int units_of_block = consumers * units<d>;
+    alignas(1024) Element K[units_of_block][KeyTile::elements], V[units_of_block][KeyTile::elements];
     Element Q[slots<d>][QueryTile::elements], dO[slots<d>][QueryTile::elements];
-    Element dS[dS_slots][consumers * units<d>][ScoreTile::elements];  // of dS^T
-    float dQ[consumers][B_r * d];                                     // in the order of the accumulator's registers
+    Element dS[dS_slots][units_of_block][ScoreTile::elements];  // of dS^T
+    float dQ[consumers][B_r * d];                               // in the order of the accumulator's registers
     alignas(16) Statistics statistics[slots<d>];
     ptx::Barrier keys_full, sums_complete;
     lcsf::Ring<slots<d>> queries;
@@ -68,12 +66,8 @@ struct Memory {
     lcsf::Ring<1> dQ_ring[consumers];
     bool last;  // of the head's blocks
 };
-
 template <class Element, int d>
-struct Maps {
-    tile::TensorMap<typename Memory<Element, d>::KeyTile> K, V, dK, dV;
-    tile::TensorMap<typename Memory<Element, d>::QueryTile> Q, dO, dQ;
-};
+using Maps = BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile>;
 
 struct Problem {
     int N_q, N_k, group;    // queries, keys; heads that share a K and V
@@ -86,7 +80,7 @@ struct Problem {
 
 // ---- before: the statistics of each query
 
-/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes, 16 bytes a lane.
+/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes.
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
 find_statistics(const Element* O, const Element* dO, const float* lse, Statistics* statistics, std::uint32_t* states,
@@ -94,16 +88,7 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
     constexpr int lanes = d / chunk;
     const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
-    float D = 0;
-    if (i < N_q) {
-        const std::size_t at = (std::size_t(head) * N_q + i) * d + threadIdx.x % lanes * chunk;
-        const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at);
-        const uint4 dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
-        const auto *o = reinterpret_cast<const Element*>(&O_chunk), *g = reinterpret_cast<const Element*>(&dO_chunk);
-#pragma unroll
-        for (int e = 0; e < chunk; ++e) D += float(o[e]) * float(g[e]);
-    }
-    for (int n = lanes / 2; n > 0; n /= 2) D += __shfl_xor_sync(0xFFFFFFFFu, D, n);
+    const float D = row_dot<d>(O, dO, std::size_t(head) * N_q + i, i < N_q);
     if (i >= padded || threadIdx.x % lanes != 0) return;
     const std::size_t step = (std::size_t(head) * padded + i) / B_r;
     statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
@@ -114,27 +99,12 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 
 // ---- the gradients
 
-/// Begins C += A^T B, or C = A^T B if `first`, for A (64, 64) and B (64, columns) in shared memory, as rung 20.
-template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_transposed_multiply(tile::Accumulator<16, columns>& C, const TileA& A,
-                                                          const TileB& B, bool first) {
-    ptx::wgmma_fence(tile::registers(C));
-#pragma unroll
-    for (int k = 0; k < unit; k += 16)
-        ptx::wgmma<typename TileA::Element, ptx::Major::mn, ptx::Major::mn>(tile::registers(C), tile::rows_of(A, k),
-                                                                            tile::rows_of(B, k), !first || k > 0);
-    ptx::wgmma_commit();
-}
-
-struct Step {
-    int t, head, block;  // the t-th of all: a block of queries of a head
-};
-
-/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
+/// A block's keys, and what all its roles go through: for each head of the group a step for each block of queries, from a
+/// first one on.
 template <int d, bool causal>
 struct Task {
     const Problem& p;
-    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
+    int j, kv_head, batch, blocks, diagonal, first_block;
 
     __device__ __forceinline__ explicit Task(const Problem& p) : p(p) {
         const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
@@ -142,72 +112,62 @@ struct Task {
         blocks = (p.N_q + B_r - 1) / B_r;
         diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
         first_block = causal ? max(0, j - diagonal) / B_r : 0;
-        T_r = p.group * (blocks - first_block);
-    }
-    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
-    __device__ __forceinline__ void advance(Step& step) const {
-        ++step.t;
-        if (++step.block == blocks) step.block = first_block, ++step.head;
     }
     /// Where something of a step lies for all heads one after the other, in blocks of queries.
-    __device__ __forceinline__ std::size_t place_of(const Step& step) const {
-        return std::size_t(batch * p.order.heads * p.group + step.head) * blocks + step.block;
-    }
-    /// The first so many consumers have keys that a query of the step sees.
-    __device__ __forceinline__ int seen_by(const Step& step) const {
-        return min(consumers, (step.block * B_r + B_r - 1 + diagonal - j) / keys<d> + 1);
+    __device__ __forceinline__ std::size_t place_of(int head, int block) const {
+        return std::size_t((batch * p.order.heads + kv_head) * p.group + head) * blocks + block;
     }
 };
 
 /// The loads, by one thread.
 template <class Element, int d, bool causal>
-__device__ __forceinline__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps,
-                                        const Task<d, causal>& task) {
+__device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, const Task<d, causal>& task) {
     using Smem = Memory<Element, d>;
-    for (int u = 0; u < consumers * units<d>; ++u) {
+    for (int u = 0; u < Smem::units_of_block; ++u) {
         const int row = task.j + u * unit;
         tile::load(typename Smem::KeyTile{smem.K[u]}, maps.K, smem.keys_full, row, task.kv_head, task.batch);
         tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, row, task.kv_head, task.batch);
     }
     lcsf::RingPosition<slots<d>> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step), at.advance()) {
-        smem.queries.wait_empty(at);
-        ptx::Barrier& full = smem.queries.full[at.slot];
-        const int i = step.block * B_r;
-        tile::load(typename Smem::QueryTile{smem.Q[at.slot]}, maps.Q, full, i, step.head, task.batch);
-        tile::load(typename Smem::QueryTile{smem.dO[at.slot]}, maps.dO, full, i, step.head, task.batch);
-        constexpr unsigned bytes = sizeof(Statistics);
-        ptx::barrier_arrive_expect_tx(full, bytes);
-        ptx::bulk_load(&smem.statistics[at.slot], task.p.statistics + task.place_of(step), bytes, full);
-    }
+    for (int head = 0; head < task.p.group; ++head)
+        for (int block = task.first_block; block < task.blocks; ++block, at.advance()) {
+            smem.queries.wait_empty(at);
+            ptx::Barrier& full = smem.queries.full[at.slot];
+            const int i = block * B_r, of_all = task.kv_head * task.p.group + head;
+            tile::load(typename Smem::QueryTile{smem.Q[at.slot]}, maps.Q, full, i, of_all, task.batch);
+            tile::load(typename Smem::QueryTile{smem.dO[at.slot]}, maps.dO, full, i, of_all, task.batch);
+            constexpr unsigned bytes = sizeof(Statistics);
+            ptx::barrier_arrive_expect_tx(full, bytes);
+            ptx::bulk_load(&smem.statistics[at.slot], task.p.statistics + task.place_of(head, block), bytes, full);
+        }
 }
 
 /// What consumer w leaves of dQ goes to the sums; by one thread, which nobody but the buffer waits for.
 template <class Element, int d, bool causal>
-__device__ __forceinline__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
-    lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
-        if (step.t % consumers != w) continue;
-        std::uint32_t* state = task.p.states + task.place_of(step);
-        float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
-        const bool first = atomicCAS(state, untouched, taken) == untouched;
-        while (!first && ptx::load_acquire(state) != written) {
+__device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
+    unsigned t = 0;
+    for (int head = 0; head < task.p.group; ++head)
+        for (int block = task.first_block; block < task.blocks; ++block, ++t) {
+            if (t % consumers != w) continue;
+            std::uint32_t* state = task.p.states + task.place_of(head, block);
+            float* sums = task.p.dQ_sums + task.place_of(head, block) * B_r * d;
+            const bool first = atomicCAS(state, untouched, taken) == untouched;
+            while (!first && ptx::load_acquire(state) != written) {
+            }
+            const lcsf::RingPosition<1> at{0, t / consumers % 2};
+            smem.dQ_ring[w].wait_full(at);
+            if (first) {
+                ptx::bulk_store(sums, smem.dQ[w], sizeof smem.dQ[w]);
+                ptx::bulk_commit();
+                ptx::bulk_wait<0>();
+                ptx::store_release(state, written);
+            } else {
+                ptx::bulk_reduce_add(sums, smem.dQ[w], sizeof smem.dQ[w]);
+                ptx::bulk_commit();
+                ptx::bulk_wait_read<0>();
+            }
+            smem.dQ_ring[w].release(at);
         }
-        smem.dQ_ring[w].wait_full(at);
-        if (first)
-            ptx::bulk_store(sums, smem.dQ[w], sizeof smem.dQ[w]);
-        else
-            ptx::bulk_reduce_add(sums, smem.dQ[w], sizeof smem.dQ[w]);
-        ptx::bulk_commit();
-        if (first) {
-            ptx::bulk_wait<0>();
-            ptx::store_release(state, written);
-        } else {
-            ptx::bulk_wait_read<0>();
-        }
-        smem.dQ_ring[w].release(at);
-        at.advance();
-    }
     ptx::bulk_wait<0>();
     ptx::barrier_arrive(smem.sums_complete);
 }
@@ -217,46 +177,48 @@ template <class Element, int d, bool causal>
 struct Consumer {
     using Smem = Memory<Element, d>;
     using KeyTile = typename Smem::KeyTile;
+    using QueryTile = typename Smem::QueryTile;
     using ScoreTile = typename Smem::ScoreTile;
     using Scores = tile::Accumulator<16, B_r>;  // of a warp's 16 keys
     using Sums = tile::Accumulator<16, d>;
+    using ColumnValues = float2[B_r / 8];
     Smem& smem;
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
-    const int w, warp;
-    const int lane = threadIdx.x % 32;
+    const int w, first_unit = w * units<d>, first_row = threadIdx.x % warpgroup / 32 * 16;
+    // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
+    const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) -
+                         (task.j + first_unit * unit + first_row + tile::row_of(0, 0));
     Sums dK_reg[units<d>], dV_reg[units<d>];
-    lcsf::RingPosition<slots<d>> at = {};    // where this step's queries are
-    lcsf::RingPosition<dS_slots> dS_at = {};
-    lcsf::RingPosition<1> dQ_at = {};
+    lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
-    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
-                                        int warp)
-        : smem(smem), maps(maps), task(task), w(w), warp(warp) {}
-    __device__ __forceinline__ KeyTile K_of(int u) const { return {smem.K[u]}; }  // a unit of the block
-    __device__ __forceinline__ ScoreTile dS_of(int u) const { return {smem.dS[dS_at.slot][u]}; }
-    __device__ __forceinline__ KeyTile K(int u) const { return K_of(w * units<d> + u); }  // one of this consumer
-    __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[w * units<d> + u]}; }
-    __device__ __forceinline__ ScoreTile dS(int u) const { return dS_of(w * units<d> + u); }
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w)
+        : smem(smem), maps(maps), task(task), w(w) {}
+    __device__ __forceinline__ KeyTile K(int u) const { return {smem.K[first_unit + u]}; }
+    __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[first_unit + u]}; }
 
-    using ColumnValues = float2[B_r / 8];
+    /// One lane of the warp. Which form is faster has been measured.
+    __device__ __forceinline__ static bool leads() { return d == 64 ? threadIdx.x % 32 == 0 : ptx::elect_one(); }
+
     __device__ __forceinline__ static void load(ColumnValues& values, const float (&of_step)[B_r]) {
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_step[tile::column_of(c, 0)]);
     }
     /// Scores become weights: P^T of a step, for 16 keys of unit u.
-    __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
+    __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, int block, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
-        // Of the warp's rows, the last that query 0 of the step sees; or that is a key.
-        const int first_key = task.j + w * keys<d> + u * unit + 16 * warp;
-        const int last_row = (causal ? step.block * B_r + task.diagonal : task.p.N_k - 1) - first_key;
+        const int last = last_row + (causal ? block * B_r : 0) - u * unit;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 P_t.fragment[0][c][e] = fmaf(scale_log2, P_t.fragment[0][c][e], -(e % 2 ? lse[c].y : lse[c].x));
-        if (causal && 15 > last_row) tile::hide_below(P_t, last_row);
-        if (!causal && 15 > last_row) tile::hide_rows(P_t, last_row + 1);
+        if (8 > last)
+#pragma unroll
+            for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (e / 2 * 8 > last + (causal ? 8 * c + e % 2 : 0)) P_t.fragment[0][c][e] = -INFINITY;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -270,102 +232,94 @@ struct Consumer {
             for (int e = 0; e < 4; ++e)
                 dP_t.fragment[0][c][e] = P_t.fragment[0][c][e] * (dP_t.fragment[0][c][e] - (e % 2 ? D[c].y : D[c].x));
     }
-
-    /// What this warp has stored to shared memory, dS^T, or dQ of a step before, is announced.
-    __device__ __forceinline__ void announce(bool scores, bool queries) {
-        ptx::fence_proxy_async();
-        __syncwarp();
-        if (lane == 0 && scores) ptx::barrier_arrive(smem.scores.full[dS_at.slot]);
-        if (lane == 0 && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
+    /// dS^T goes to shared memory. The places of a lane's chunks differ from the first in bits 3 to 5. As the slot is part
+    /// of it, they change in each step: of tile::store() nvcc would keep eight places in registers.
+    __device__ __forceinline__ void store_scores(const Scores& dS_t, int slot, int u) const {
+        const int row = first_row + tile::row_of(0, 0), column = tile::column_of(0, 0);
+        const int first = ScoreTile::Layout::template offset<unit, B_r>(row, column) +
+                          (slot * Smem::units_of_block + first_unit + u) * ScoreTile::elements;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                *reinterpret_cast<std::uint32_t*>(smem.dS[0][0] + (first ^ chunk * c) + 8 * h * ScoreTile::stride) =
+                    ptx::pack<Element>(dS_t.fragment[0][c][2 * h], dS_t.fragment[0][c][2 * h + 1]);
     }
-    lcsf::RingPosition<slots<d>> before = {};
-    bool begun = false;         // there are products in dK and dV
-    bool dQ_is_stored = false;  // and not announced yet
 
-    __device__ __forceinline__ void step_of(const Step& step) {
-        const typename Smem::QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
-        const Statistics& statistics = smem.statistics[at.slot];
-        const int seen = causal ? task.seen_by(step) : consumers;
-        // With several units a consumer multiplies what nobody sees too: the branch costs more than it saves.
-        const bool sees = units<d> > 1 || w < seen, first = units<d> > 1 ? step.t == 0 : !begun;
+    /// The t-th step of all.
+    __device__ __forceinline__ void step(unsigned t, int block) {
+        const lcsf::RingPosition<dS_slots> dS_at{int(t % dS_slots), t / dS_slots % 2};
+        const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
-        const auto give_back = [&] {
-            if (step.t > 0 && lane == 0) smem.queries.release(before);
-        };
         tile::Operand<Element, 16, B_r> P_operand;
-        if (sees) {
 #pragma unroll
-            for (int u = 0; u < units<d>; ++u) {
-                ColumnValues lse, D;
-                load(lse, statistics.lse);  // before products begin, beside which shared memory is slow
-                Scores P_t, dS_t;
-                tile::begin_multiply_transposed(P_t, K(u), Q_smem);
-                ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
-                if (u > 0) ptx::pin(P_operand.fragment);
-                if (u == 0) give_back();
-                tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
-                tile::wait<1>(P_t);
-                weigh(P_t, lse, step, u);
-                P_operand = tile::to_operand<Element>(P_t);
-                load(D, statistics.D);
-                tile::begin_multiply(dV_reg[u], P_operand, dO_smem, !first);
-                tile::wait<1>(dS_t);
-                differentiate(dS_t, P_t, D);
-                tile::store(dS(u), dS_t, 16 * warp);
-            }
-        } else {
-            ptx::wgmma_wait<0>();  // dK of the step before, of another head
-            give_back();
+        for (int u = 0; u < units<d>; ++u) {
+            ColumnValues lse, D;
+            load(lse, smem.statistics[at.slot].lse);  // before products begin, beside which shared memory is slow
+            Scores P_t, dS_t;
+            tile::begin_multiply_transposed(P_t, K(u), Q_smem);
+            ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
+            if (u > 0) ptx::pin(P_operand.fragment);
+            if (u == 0 && t > 0 && leads()) smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
+            tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
+            tile::wait<1>(P_t);
+            weigh(P_t, lse, block, u);
+            P_operand = tile::to_operand<Element>(P_t);
+            load(D, smem.statistics[at.slot].D);
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, t > 0);
+            tile::wait<1>(dS_t);
+            differentiate(dS_t, P_t, D);
+            store_scores(dS_t, dS_at.slot, u);
         }
-        announce(true, dQ_is_stored);
-        dQ_is_stored = step.t % consumers == w;
-        if (dQ_is_stored) {
+        announce(&smem.scores.full[dS_at.slot], t > 0 && t % consumers != w);
+        if (t % consumers == w) {
             smem.scores.wait_full(dS_at);
             Sums dQ_reg;
-            multiply_queries(dQ_reg, seen);
-            if (sees) {
-                begin_keys(Q_smem, first);
-                tile::wait<units<d>>(dQ_reg);
-                ptx::pin(P_operand.fragment);
-            } else {
-                tile::wait<0>(dQ_reg);
-            }
-            if (lane == 0) smem.scores.release(dS_at);
-            smem.dQ_ring[w].wait_empty(dQ_at);
-            dQ_at.advance();
+#pragma unroll
+            for (int u = 0; u < Smem::units_of_block; ++u)
+                tile::begin_multiply_of_transposed(dQ_reg, ScoreTile{smem.dS[dS_at.slot][u]}, KeyTile{smem.K[u]},
+                                                   u > 0);
+            begin_keys(t, dS_at.slot);
+            tile::wait<units<d>>(dQ_reg);
+            ptx::pin(P_operand.fragment);
+            if (leads()) smem.scores.release(dS_at);
+            smem.dQ_ring[w].wait_empty({0, t / consumers % 2});
             float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
 #pragma unroll
             for (int c = 0; c < d / 8; ++c) {
                 const float(&dQ)[4] = dQ_reg.fragment[0][c];
                 to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
             }
-        } else if (sees) {
+        } else {
             ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
-            begin_keys(Q_smem, first);
+            begin_keys(t, dS_at.slot);
         }
-        begun |= sees;
-        before = at;
         at.advance();
-        dS_at.advance();
     }
+    /// Begins dK of a step.
+    __device__ __forceinline__ void begin_keys(unsigned t, int dS_slot) {
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u)
+            tile::begin_multiply(dK_reg[u], ScoreTile{smem.dS[dS_slot][first_unit + u]}, QueryTile{smem.Q[at.slot]},
+                                 t > 0);
+    }
+    /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
+    __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
+        ptx::fence_proxy_async();
+        __syncwarp();
+        const bool leads = this->leads();
+        if (leads && scores_full) ptx::barrier_arrive(*scores_full);
+        if (leads && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
+    }
+
     __device__ __forceinline__ void consume() {
         ptx::barrier_wait(smem.keys_full, 0);
-        for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
+        unsigned t = 0;
+        for (int head = 0; head < task.p.group; ++head)
+            for (int block = task.first_block; block < task.blocks; ++block, ++t) step(t, block);
         ptx::wgmma_wait<0>();
-        if (dQ_is_stored) announce(false, true);
-    }
-    /// Begins dQ of a step, from the keys of so many consumers.
-    __device__ __forceinline__ void multiply_queries(Sums& dQ_reg, int seen) const {
-#pragma unroll
-        for (int u = 0; u < units<d>; ++u) begin_transposed_multiply(dQ_reg, dS_of(u), K_of(u), u == 0);
-        if (seen < consumers) return;
-#pragma unroll
-        for (int u = units<d>; u < 2 * units<d>; ++u) begin_transposed_multiply(dQ_reg, dS_of(u), K_of(u), false);
-    }
-    __device__ __forceinline__ void begin_keys(const typename Smem::QueryTile& Q_smem, bool first) {
-#pragma unroll
-        for (int u = 0; u < units<d>; ++u) tile::begin_multiply(dK_reg[u], dS(u), Q_smem, !first);
+        announce(nullptr, t % consumers != w);
     }
     /// dK and dV leave by way of K and V.
     __device__ __forceinline__ void store_keys() {
@@ -375,15 +329,15 @@ struct Consumer {
             ptx::pin(tile::registers(dK_reg[u]));
             ptx::pin(tile::registers(dV_reg[u]));
             tile::multiply_all(dK_reg[u], task.p.scale);
-            tile::store(K(u), dK_reg[u], 16 * warp);
-            tile::store(V(u), dV_reg[u], 16 * warp);
+            tile::store(K(u), dK_reg[u], first_row);
+            tile::store(V(u), dV_reg[u], first_row);
         }
         ptx::fence_proxy_async();
         ptx::named_barrier_sync(2 + w, warpgroup);
         if (threadIdx.x % warpgroup != 0) return;
 #pragma unroll
         for (int u = 0; u < units<d>; ++u) {
-            const int row = task.j + w * keys<d> + u * unit;
+            const int row = task.j + (first_unit + u) * unit;
             tile::store(maps.dK, K(u), row, task.kv_head, task.batch);
             tile::store(maps.dV, V(u), row, task.kv_head, task.batch);
         }
@@ -401,21 +355,20 @@ struct Consumer {
     }
     /// dQ of the group's heads from its sums, by way of Q's slots: each consumer every other step's queries.
     __device__ __forceinline__ void finish_queries() {
-        const std::size_t first_place = task.place_of({0, task.kv_head * task.p.group, 0});
-        const typename Smem::QueryTile dQ_smem{smem.Q[w]};
+        const std::size_t first_place = task.place_of(0, 0);
+        const QueryTile dQ_smem{smem.Q[w]};
         for (int n = w; n < task.p.group * task.blocks; n += consumers) {
             const float4* sums = reinterpret_cast<const float4*>(task.p.dQ_sums + (first_place + n) * B_r * d);
             const bool seen = task.p.states[first_place + n] != untouched;  // else these queries see no key
             Sums dQ_reg;
 #pragma unroll
-            for (int c = 0; c < d / 8; ++c) {
-                const float4 sum = seen ? __ldcg(sums + c * warpgroup + threadIdx.x % warpgroup) : float4{};
-                dQ_reg.fragment[0][c][0] = task.p.scale * sum.x, dQ_reg.fragment[0][c][1] = task.p.scale * sum.y;
-                dQ_reg.fragment[0][c][2] = task.p.scale * sum.z, dQ_reg.fragment[0][c][3] = task.p.scale * sum.w;
-            }
+            for (int c = 0; c < d / 8; ++c)
+                reinterpret_cast<float4&>(dQ_reg.fragment[0][c]) =
+                    seen ? __ldcg(sums + c * warpgroup + threadIdx.x % warpgroup) : float4{};
+            tile::multiply_all(dQ_reg, task.p.scale);
             if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
             ptx::named_barrier_sync(2 + w, warpgroup);
-            tile::store(dQ_smem, dQ_reg, 16 * warp);
+            tile::store(dQ_smem, dQ_reg, first_row);
             ptx::fence_proxy_async();
             ptx::named_barrier_sync(2 + w, warpgroup);
             if (threadIdx.x % warpgroup == 0)
@@ -429,10 +382,9 @@ template <class Element, int d, bool causal>
 __global__ void __launch_bounds__(threads, 1)
 dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__ Problem p) {
     auto& smem = *dynamic_shared<Memory<Element, d>>();
-    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
-    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
+    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);  // the same in all lanes: nvcc now knows
     if (threadIdx.x == 0) {
-        ptx::barrier_init(smem.keys_full, 2 * consumers * units<d>);
+        ptx::barrier_init(smem.keys_full, 2 * smem.units_of_block);
         ptx::barrier_init(smem.sums_complete, consumers);
         smem.queries.init(3, 4 * consumers);
         smem.scores.init(4 * consumers, 4);
@@ -443,12 +395,13 @@ dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__
     if (role == 0) {
         ptx::registers_decrease<24>();
         const Task<d, causal> task(p);
+        const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0);
         if (warp == 0 && ptx::elect_one()) produce(smem, maps, task);
         if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries(smem, task, warp - 1);
     } else {
         ptx::registers_increase<240>();
         const Task<d, causal> task(p);
-        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1, warp);
+        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1);
         consumer.consume();
         consumer.store_keys();
         if (consumer.is_last()) consumer.finish_queries();
@@ -469,7 +422,7 @@ std::size_t scratch_bytes(const AttentionShape& s) {
 /// Causal, the longest tasks begin first: in sections of so many heads that what they read and add to stays in L2.
 template <int d, bool causal>
 lcsf::TaskOrder order_of(const AttentionShape& s) {
-    constexpr std::size_t bytes_of_section = 16 << 20;
+    constexpr std::size_t bytes_of_section = (d == 64 ? 32 : 16) << 20;
     const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * d * (2 + 2 + sizeof(float));
     const int section = causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
     return {blocks_of(s.n_k, B_c<d>), s.kv_heads, s.batch, section};
@@ -483,23 +436,15 @@ void launch(const BackwardArgs& args) {
     std::uint32_t* blocks_done = states + steps(s);
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Smem = Memory<Element, d>;
-        using KeyTile = typename Smem::KeyTile;
-        using QueryTile = typename Smem::QueryTile;
         const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
         const int padded = blocks_of(s.n_q, B_r) * B_r;
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO),
                       args.lse, statistics, states, blocks_done, s.n_q, padded);
-        const Maps<Element, d> maps{tile::make_tensor_map<KeyTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.dK, args.dK_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.dV, args.dV_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<QueryTile>(args.Q, args.Q_strides, s.batch, s.heads, s.n_q),
-                                    tile::make_tensor_map<QueryTile>(args.dO, args.dO_strides, s.batch, s.heads, s.n_q),
-                                    tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
         const Problem p{s.n_q,      s.n_k,      s.heads / s.kv_heads, order_of<d, causal>(s), args.scale,
                         statistics, dQ_sums,    states,               blocks_done};
-        launch_kernel(dq_writer<Element, d, causal>, {dim3(p.order.tasks()), threads, sizeof(Smem), args.stream}, maps, p);
+        launch_kernel(dq_writer<Element, d, causal>, {dim3(p.order.tasks()), threads, sizeof(Smem), args.stream},
+                      backward_maps<typename Smem::KeyTile, typename Smem::QueryTile>(args), p);
     });
 }
 
