@@ -99,7 +99,7 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 
 // ---- the gradients
 
-/// A block's keys, and what all its roles go through: for each head of the group a step for each block of queries, from a
+/// A block's keys, and what all roles go through: for each head of the group a step for each block of queries, from a
 /// first one on.
 template <int d, bool causal>
 struct Task {
@@ -197,9 +197,6 @@ struct Consumer {
     __device__ __forceinline__ KeyTile K(int u) const { return {smem.K[first_unit + u]}; }
     __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[first_unit + u]}; }
 
-    /// One lane of the warp. Which form is faster has been measured.
-    __device__ __forceinline__ static bool leads() { return d == 64 ? threadIdx.x % 32 == 0 : ptx::elect_one(); }
-
     __device__ __forceinline__ static void load(ColumnValues& values, const float (&of_step)[B_r]) {
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_step[tile::column_of(c, 0)]);
@@ -232,8 +229,8 @@ struct Consumer {
             for (int e = 0; e < 4; ++e)
                 dP_t.fragment[0][c][e] = P_t.fragment[0][c][e] * (dP_t.fragment[0][c][e] - (e % 2 ? D[c].y : D[c].x));
     }
-    /// dS^T goes to shared memory. The places of a lane's chunks differ from the first in bits 3 to 5. As the slot is part
-    /// of it, they change in each step: of tile::store() nvcc would keep eight places in registers.
+    /// dS^T goes to shared memory. A lane's places differ from the first in bits 3 to 5. The slot is part of it, so they
+    /// change in each step: of tile::store() nvcc would keep eight of them in registers.
     __device__ __forceinline__ void store_scores(const Scores& dS_t, int slot, int u) const {
         const int row = first_row + tile::row_of(0, 0), column = tile::column_of(0, 0);
         const int first = ScoreTile::Layout::template offset<unit, B_r>(row, column) +
@@ -261,7 +258,7 @@ struct Consumer {
             tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             if (u > 0) ptx::pin(P_operand.fragment);
-            if (u == 0 && t > 0 && leads()) smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
+            if (u == 0 && t > 0 && ptx::elect_one()) smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
             tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
             tile::wait<1>(P_t);
             weigh(P_t, lse, block, u);
@@ -283,7 +280,7 @@ struct Consumer {
             begin_keys(t, dS_at.slot);
             tile::wait<units<d>>(dQ_reg);
             ptx::pin(P_operand.fragment);
-            if (leads()) smem.scores.release(dS_at);
+            if (ptx::elect_one()) smem.scores.release(dS_at);
             smem.dQ_ring[w].wait_empty({0, t / consumers % 2});
             float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
 #pragma unroll
@@ -308,9 +305,9 @@ struct Consumer {
     __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
         ptx::fence_proxy_async();
         __syncwarp();
-        const bool leads = this->leads();
-        if (leads && scores_full) ptx::barrier_arrive(*scores_full);
-        if (leads && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
+        const bool elected = ptx::elect_one();
+        if (elected && scores_full) ptx::barrier_arrive(*scores_full);
+        if (elected && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
     }
 
     __device__ __forceinline__ void consume() {
