@@ -77,10 +77,10 @@ __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, cons
     ptx::wgmma_commit();
 }
 
-/// Begins C += A^T B, or C = A^T B if not `add`, for A (depth, 64) and B (depth, columns), both in shared memory (rung 20).
+/// Begins C += A^T B, or C = A^T B if not `add`, for A (depth, 64) and B (depth, columns), both in shared memory.
 template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_multiply_of_transposed(Accumulator<16, columns>& C, const TileA& A, const TileB& B,
-                                                             bool add = true) {
+__device__ __forceinline__ void begin_multiply_of_transposed(Accumulator<16, columns>& C, const TileA& A,
+                                                             const TileB& B, bool add = true) {
     using Element = typename TileA::Element;
     static_assert(std::is_same_v<Element, typename TileB::Element>, "A^T B: A and B must have elements of one type");
     static_assert(TileA::columns == 64, "C = A^T B: A must have 64 columns, as a warpgroup multiplies them");

@@ -67,7 +67,9 @@ struct Memory {
     bool last;  // of the head's blocks
 };
 template <class Element, int d>
-using Maps = BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile>;
+struct Maps : BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile> {
+    tile::TensorMap<typename Memory<Element, d>::QueryTile> dQ;
+};
 
 struct Problem {
     int N_q, N_k, group;    // queries, keys; heads that share a K and V
@@ -229,8 +231,8 @@ struct Consumer {
             for (int e = 0; e < 4; ++e)
                 dP_t.fragment[0][c][e] = P_t.fragment[0][c][e] * (dP_t.fragment[0][c][e] - (e % 2 ? D[c].y : D[c].x));
     }
-    /// dS^T goes to shared memory. A lane's places differ from the first in bits 3 to 5. The slot is part of it, so they
-    /// change in each step: of tile::store() nvcc would keep eight of them in registers.
+    /// dS^T goes to shared memory. A lane's places differ from the first in bits 3 to 5, with the slot in them: so they
+    /// change in each step. Of tile::store() nvcc would keep eight of them in registers.
     __device__ __forceinline__ void store_scores(const Scores& dS_t, int slot, int u) const {
         const int row = first_row + tile::row_of(0, 0), column = tile::column_of(0, 0);
         const int first = ScoreTile::Layout::template offset<unit, B_r>(row, column) +
@@ -432,7 +434,8 @@ void launch(const BackwardArgs& args) {
     std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
     std::uint32_t* blocks_done = states + steps(s);
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
-        using Smem = Memory<Element, d>;
+        using QueryTile = typename Memory<Element, d>::QueryTile;
+        using KeyTile = typename Memory<Element, d>::KeyTile;
         const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
         const int padded = blocks_of(s.n_q, B_r) * B_r;
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
@@ -440,8 +443,11 @@ void launch(const BackwardArgs& args) {
                       args.lse, statistics, states, blocks_done, s.n_q, padded);
         const Problem p{s.n_q,      s.n_k,      s.heads / s.kv_heads, order_of<d, causal>(s), args.scale,
                         statistics, dQ_sums,    states,               blocks_done};
-        launch_kernel(dq_writer<Element, d, causal>, {dim3(p.order.tasks()), threads, sizeof(Smem), args.stream},
-                      backward_maps<typename Smem::KeyTile, typename Smem::QueryTile>(args), p);
+        const Maps<Element, d> maps{
+            backward_maps<KeyTile, QueryTile>(args),
+            tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
+        launch_kernel(dq_writer<Element, d, causal>,
+                      {dim3(p.order.tasks()), threads, sizeof(Memory<Element, d>), args.stream}, maps, p);
     });
 }
 

@@ -6,11 +6,11 @@
 
 namespace flashladder::attention_backward {
 
-/// K, V and their gradients in tiles of keys, the others in tiles of queries.
+/// K, V and their gradients in tiles of keys, Q and dO in tiles of queries.
 template <class KeyTile, class QueryTile>
 struct BackwardMaps {
     tile::TensorMap<KeyTile> K, V, dK, dV;
-    tile::TensorMap<QueryTile> Q, dO, dQ;
+    tile::TensorMap<QueryTile> Q, dO;
 };
 
 /// Throws CudaError where the driver refuses a tensor.
@@ -22,8 +22,7 @@ BackwardMaps<KeyTile, QueryTile> backward_maps(const BackwardArgs& args) {
             tile::make_tensor_map<KeyTile>(args.dK, args.dK_strides, s.batch, s.kv_heads, s.n_k),
             tile::make_tensor_map<KeyTile>(args.dV, args.dV_strides, s.batch, s.kv_heads, s.n_k),
             tile::make_tensor_map<QueryTile>(args.Q, args.Q_strides, s.batch, s.heads, s.n_q),
-            tile::make_tensor_map<QueryTile>(args.dO, args.dO_strides, s.batch, s.heads, s.n_q),
-            tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
+            tile::make_tensor_map<QueryTile>(args.dO, args.dO_strides, s.batch, s.heads, s.n_q)};
 }
 
 }  // namespace flashladder::attention_backward

@@ -7,8 +7,8 @@
 
 namespace flashladder::attention_backward {
 
-/// The product of a row of O and of dO, d elements each; 0 unless `exists`. By d / 8 lanes of a warp that are neighbours, 16
-/// bytes a lane. All lanes of the warp call it, and all of the row have the result.
+/// The product of a row of O and of dO, d elements each; 0 unless `exists`. By d / 8 lanes of a warp that are
+/// neighbours, 16 bytes a lane. All lanes of the warp call it, and all of the row have the result.
 template <int d, class Element>
 __device__ __forceinline__ float row_dot(const Element* O, const Element* dO, std::size_t row, bool exists) {
     constexpr int lanes = d / tile::chunk;
