@@ -10,7 +10,6 @@
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
 #include "operations/attention/launch_forward.h"
 #include "operations/attention_backward/backward_maps.h"
-#include "operations/attention_backward/row_dot.h"
 #include "operations/attention_backward/stage.h"
 #include "ptx/ex2.h"
 #include "ptx/fence.h"
@@ -64,7 +63,16 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
     constexpr int lanes = d / chunk;
     const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
-    const float D = row_dot<d>(O, dO, std::size_t(head) * N_q + i, i < N_q);
+    float D = 0;
+    if (i < N_q) {
+        const std::size_t at = (std::size_t(head) * N_q + i) * d + threadIdx.x % lanes * chunk;
+        const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at);
+        const uint4 dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
+        const auto *o = reinterpret_cast<const Element*>(&O_chunk), *g = reinterpret_cast<const Element*>(&dO_chunk);
+#pragma unroll
+        for (int e = 0; e < chunk; ++e) D += float(o[e]) * float(g[e]);
+    }
+    for (int n = lanes / 2; n > 0; n /= 2) D += __shfl_xor_sync(0xFFFFFFFFu, D, n);
     if (i < padded && threadIdx.x % lanes == 0)
         statistics[std::size_t(head) * padded + i] =
             i < N_q ? Statistics{lse[std::size_t(head) * N_q + i] * attention::log2_e, D} : Statistics{0, 0};
