@@ -101,12 +101,16 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 
 // ---- the gradients
 
-/// A block's keys, and what all roles go through: for each head of the group a step for each block of queries, from a
-/// first one on.
+struct Step {
+    unsigned t;       // the t-th of all
+    int head, block;  // a block of queries of a head
+};
+
+/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
 template <int d, bool causal>
 struct Task {
     const Problem& p;
-    int j, kv_head, batch, blocks, diagonal, first_block;
+    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
 
     __device__ __forceinline__ explicit Task(const Problem& p) : p(p) {
         const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
@@ -114,10 +118,16 @@ struct Task {
         blocks = (p.N_q + B_r - 1) / B_r;
         diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
         first_block = causal ? max(0, j - diagonal) / B_r : 0;
+        T_r = p.group * (blocks - first_block);
+    }
+    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
+    __device__ __forceinline__ void advance(Step& step) const {
+        ++step.t;
+        if (++step.block == blocks) step.block = first_block, ++step.head;
     }
     /// Where something of a step lies for all heads one after the other, in blocks of queries.
-    __device__ __forceinline__ std::size_t place_of(int head, int block) const {
-        return std::size_t((batch * p.order.heads + kv_head) * p.group + head) * blocks + block;
+    __device__ __forceinline__ std::size_t place_of(const Step& step) const {
+        return std::size_t(batch * p.order.heads * p.group + step.head) * blocks + step.block;
     }
 };
 
@@ -131,45 +141,44 @@ __device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, 
         tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, row, task.kv_head, task.batch);
     }
     lcsf::RingPosition<slots<d>> at;
-    for (int head = 0; head < task.p.group; ++head)
-        for (int block = task.first_block; block < task.blocks; ++block, at.advance()) {
-            smem.queries.wait_empty(at);
-            ptx::Barrier& full = smem.queries.full[at.slot];
-            const int i = block * B_r, of_all = task.kv_head * task.p.group + head;
-            tile::load(typename Smem::QueryTile{smem.Q[at.slot]}, maps.Q, full, i, of_all, task.batch);
-            tile::load(typename Smem::QueryTile{smem.dO[at.slot]}, maps.dO, full, i, of_all, task.batch);
-            constexpr unsigned bytes = sizeof(Statistics);
-            ptx::barrier_arrive_expect_tx(full, bytes);
-            ptx::bulk_load(&smem.statistics[at.slot], task.p.statistics + task.place_of(head, block), bytes, full);
-        }
+    for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step), at.advance()) {
+        smem.queries.wait_empty(at);
+        ptx::Barrier& full = smem.queries.full[at.slot];
+        const int i = step.block * B_r;
+        tile::load(typename Smem::QueryTile{smem.Q[at.slot]}, maps.Q, full, i, step.head, task.batch);
+        tile::load(typename Smem::QueryTile{smem.dO[at.slot]}, maps.dO, full, i, step.head, task.batch);
+        constexpr unsigned bytes = sizeof(Statistics);
+        ptx::barrier_arrive_expect_tx(full, bytes);
+        ptx::bulk_load(&smem.statistics[at.slot], task.p.statistics + task.place_of(step), bytes, full);
+    }
 }
 
 /// What consumer w leaves of dQ goes to the sums; by one thread, which nobody but the buffer waits for.
 template <class Element, int d, bool causal>
 __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
-    unsigned t = 0;
-    for (int head = 0; head < task.p.group; ++head)
-        for (int block = task.first_block; block < task.blocks; ++block, ++t) {
-            if (t % consumers != w) continue;
-            std::uint32_t* state = task.p.states + task.place_of(head, block);
-            float* sums = task.p.dQ_sums + task.place_of(head, block) * B_r * d;
-            const bool first = atomicCAS(state, untouched, taken) == untouched;
-            while (!first && ptx::load_acquire(state) != written) {
-            }
-            const lcsf::RingPosition<1> at{0, t / consumers % 2};
-            smem.dQ_ring[w].wait_full(at);
-            if (first) {
-                ptx::bulk_store(sums, smem.dQ[w], sizeof smem.dQ[w]);
-                ptx::bulk_commit();
-                ptx::bulk_wait<0>();
-                ptx::store_release(state, written);
-            } else {
-                ptx::bulk_reduce_add(sums, smem.dQ[w], sizeof smem.dQ[w]);
-                ptx::bulk_commit();
-                ptx::bulk_wait_read<0>();
-            }
-            smem.dQ_ring[w].release(at);
+    lcsf::RingPosition<1> at;
+    for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step)) {
+        if (step.t % consumers != w) continue;
+        std::uint32_t* state = task.p.states + task.place_of(step);
+        float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
+        const bool first = atomicCAS(state, untouched, taken) == untouched;
+        while (!first && ptx::load_acquire(state) != written) {
         }
+        smem.dQ_ring[w].wait_full(at);
+        if (first)
+            ptx::bulk_store(sums, smem.dQ[w], sizeof smem.dQ[w]);
+        else
+            ptx::bulk_reduce_add(sums, smem.dQ[w], sizeof smem.dQ[w]);
+        ptx::bulk_commit();
+        if (first) {
+            ptx::bulk_wait<0>();
+            ptx::store_release(state, written);
+        } else {
+            ptx::bulk_wait_read<0>();
+        }
+        smem.dQ_ring[w].release(at);
+        at.advance();
+    }
     ptx::bulk_wait<0>();
     ptx::barrier_arrive(smem.sums_complete);
 }
@@ -189,8 +198,8 @@ struct Consumer {
     const Task<d, causal>& task;
     const int w, first_unit = w * units<d>, first_row = threadIdx.x % warpgroup / 32 * 16;
     // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
-    const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) -
-                         (task.j + first_unit * unit + first_row + tile::row_of(0, 0));
+    const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
+                         first_unit * unit - first_row - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
@@ -204,9 +213,9 @@ struct Consumer {
         for (int c = 0; c < B_r / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_step[tile::column_of(c, 0)]);
     }
     /// Scores become weights: P^T of a step, for 16 keys of unit u.
-    __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, int block, int u) const {
+    __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
         const float scale_log2 = task.p.scale * attention::log2_e;
-        const int last = last_row + (causal ? block * B_r : 0) - u * unit;
+        const int last = last_row + (causal ? step.block * B_r : 0) - u * unit;
 #pragma unroll
         for (int c = 0; c < B_r / 8; ++c)
 #pragma unroll
@@ -245,9 +254,8 @@ struct Consumer {
                     ptx::pack<Element>(dS_t.fragment[0][c][2 * h], dS_t.fragment[0][c][2 * h + 1]);
     }
 
-    /// The t-th step of all.
-    __device__ __forceinline__ void step(unsigned t, int block) {
-        const lcsf::RingPosition<dS_slots> dS_at{int(t % dS_slots), t / dS_slots % 2};
+    __device__ __forceinline__ void step_of(const Step& step) {
+        const lcsf::RingPosition<dS_slots> dS_at{int(step.t % dS_slots), step.t / dS_slots % 2};
         const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
@@ -260,30 +268,31 @@ struct Consumer {
             tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             if (u > 0) ptx::pin(P_operand.fragment);
-            if (u == 0 && t > 0 && ptx::elect_one()) smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
+            if (u == 0 && step.t > 0 && ptx::elect_one())
+                smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
             tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
             tile::wait<1>(P_t);
-            weigh(P_t, lse, block, u);
+            weigh(P_t, lse, step, u);
             P_operand = tile::to_operand<Element>(P_t);
             load(D, smem.statistics[at.slot].D);
-            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, t > 0);
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
             tile::wait<1>(dS_t);
             differentiate(dS_t, P_t, D);
             store_scores(dS_t, dS_at.slot, u);
         }
-        announce(&smem.scores.full[dS_at.slot], t > 0 && t % consumers != w);
-        if (t % consumers == w) {
+        announce(&smem.scores.full[dS_at.slot], step.t > 0 && step.t % consumers != w);
+        if (step.t % consumers == w) {
             smem.scores.wait_full(dS_at);
             Sums dQ_reg;
 #pragma unroll
             for (int u = 0; u < Smem::units_of_block; ++u)
                 tile::begin_multiply_of_transposed(dQ_reg, ScoreTile{smem.dS[dS_at.slot][u]}, KeyTile{smem.K[u]},
                                                    u > 0);
-            begin_keys(t, dS_at.slot);
+            begin_keys(step, dS_at.slot);
             tile::wait<units<d>>(dQ_reg);
             ptx::pin(P_operand.fragment);
             if (ptx::elect_one()) smem.scores.release(dS_at);
-            smem.dQ_ring[w].wait_empty({0, t / consumers % 2});
+            smem.dQ_ring[w].wait_empty({0, step.t / consumers % 2});
             float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
 #pragma unroll
             for (int c = 0; c < d / 8; ++c) {
@@ -292,16 +301,16 @@ struct Consumer {
             }
         } else {
             ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
-            begin_keys(t, dS_at.slot);
+            begin_keys(step, dS_at.slot);
         }
         at.advance();
     }
     /// Begins dK of a step.
-    __device__ __forceinline__ void begin_keys(unsigned t, int dS_slot) {
+    __device__ __forceinline__ void begin_keys(const Step& step, int dS_slot) {
 #pragma unroll
         for (int u = 0; u < units<d>; ++u)
             tile::begin_multiply(dK_reg[u], ScoreTile{smem.dS[dS_slot][first_unit + u]}, QueryTile{smem.Q[at.slot]},
-                                 t > 0);
+                                 step.t > 0);
     }
     /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
     __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
@@ -314,11 +323,9 @@ struct Consumer {
 
     __device__ __forceinline__ void consume() {
         ptx::barrier_wait(smem.keys_full, 0);
-        unsigned t = 0;
-        for (int head = 0; head < task.p.group; ++head)
-            for (int block = task.first_block; block < task.blocks; ++block, ++t) step(t, block);
+        for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
-        announce(nullptr, t % consumers != w);
+        announce(nullptr, task.T_r % consumers != w);
     }
     /// dK and dV leave by way of K and V.
     __device__ __forceinline__ void store_keys() {
@@ -354,7 +361,7 @@ struct Consumer {
     }
     /// dQ of the group's heads from its sums, by way of Q's slots: each consumer every other step's queries.
     __device__ __forceinline__ void finish_queries() {
-        const std::size_t first_place = task.place_of(0, 0);
+        const std::size_t first_place = task.place_of({0, task.kv_head * task.p.group, 0});
         const QueryTile dQ_smem{smem.Q[w]};
         for (int n = w; n < task.p.group * task.blocks; n += consumers) {
             const float4* sums = reinterpret_cast<const float4*>(task.p.dQ_sums + (first_place + n) * B_r * d);
