@@ -102,8 +102,7 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 // ---- the gradients
 
 struct Step {
-    unsigned t;       // the t-th of all
-    int head, block;  // a block of queries of a head
+    int t, head, block;  // the t-th of all: a block of queries of a head
 };
 
 /// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
@@ -141,7 +140,7 @@ __device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, 
         tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, row, task.kv_head, task.batch);
     }
     lcsf::RingPosition<slots<d>> at;
-    for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step), at.advance()) {
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step), at.advance()) {
         smem.queries.wait_empty(at);
         ptx::Barrier& full = smem.queries.full[at.slot];
         const int i = step.block * B_r;
@@ -157,7 +156,7 @@ __device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, 
 template <class Element, int d, bool causal>
 __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step)) {
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         std::uint32_t* state = task.p.states + task.place_of(step);
         float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
@@ -196,15 +195,16 @@ struct Consumer {
     Smem& smem;
     const Maps<Element, d>& maps;
     const Task<d, causal>& task;
-    const int w, first_unit = w * units<d>, first_row = threadIdx.x % warpgroup / 32 * 16;
+    const int w, first_unit = w * units<d>, first_row;
     // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
     const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
-                         first_unit * unit - first_row - tile::row_of(0, 0);
+                         first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
-    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w)
-        : smem(smem), maps(maps), task(task), w(w) {}
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
+                                        int warp)
+        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp) {}
     __device__ __forceinline__ KeyTile K(int u) const { return {smem.K[first_unit + u]}; }
     __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[first_unit + u]}; }
 
@@ -255,7 +255,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void step_of(const Step& step) {
-        const lcsf::RingPosition<dS_slots> dS_at{int(step.t % dS_slots), step.t / dS_slots % 2};
+        const lcsf::RingPosition<dS_slots> dS_at{step.t % dS_slots, unsigned(step.t / dS_slots % 2)};
         const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
@@ -292,7 +292,7 @@ struct Consumer {
             tile::wait<units<d>>(dQ_reg);
             ptx::pin(P_operand.fragment);
             if (ptx::elect_one()) smem.scores.release(dS_at);
-            smem.dQ_ring[w].wait_empty({0, step.t / consumers % 2});
+            smem.dQ_ring[w].wait_empty({0, unsigned(step.t / consumers % 2)});
             float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
 #pragma unroll
             for (int c = 0; c < d / 8; ++c) {
@@ -323,7 +323,7 @@ struct Consumer {
 
     __device__ __forceinline__ void consume() {
         ptx::barrier_wait(smem.keys_full, 0);
-        for (Step step = task.first(); step.t < unsigned(task.T_r); task.advance(step)) step_of(step);
+        for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
         announce(nullptr, task.T_r % consumers != w);
     }
@@ -388,6 +388,7 @@ template <class Element, int d, bool causal>
 __global__ void __launch_bounds__(threads, 1)
 dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__ Problem p) {
     auto& smem = *dynamic_shared<Memory<Element, d>>();
+    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);  // the same in all lanes: nvcc now knows
     if (threadIdx.x == 0) {
         ptx::barrier_init(smem.keys_full, 2 * smem.units_of_block);
@@ -401,13 +402,12 @@ dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__
     if (role == 0) {
         ptx::registers_decrease<24>();
         const Task<d, causal> task(p);
-        const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0);
         if (warp == 0 && ptx::elect_one()) produce(smem, maps, task);
         if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries(smem, task, warp - 1);
     } else {
         ptx::registers_increase<240>();
         const Task<d, causal> task(p);
-        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1);
+        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1, warp);
         consumer.consume();
         consumer.store_keys();
         if (consumer.is_last()) consumer.finish_queries();
