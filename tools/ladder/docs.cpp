@@ -17,16 +17,14 @@
 namespace flashladder {
 namespace {
 
-const std::string begin_mark = "<!-- generated: ", end_mark = "<!-- end generated -->";
-
 std::string regenerate(const std::string& text) {
     std::string out;
     for (std::size_t at = 0;;) {
-        const std::size_t begin = text.find(begin_mark, at);
+        const std::size_t begin = text.find(generated_begin, at);
         if (begin == std::string::npos) return out + text.substr(at);
-        const std::size_t line_end = text.find('\n', begin), end = text.find(end_mark, begin);
-        if (end == std::string::npos) throw std::runtime_error(fmt::format("no '{}'", end_mark));
-        const std::size_t request = begin + begin_mark.size();
+        const std::size_t line_end = text.find('\n', begin), end = text.find(generated_end, begin);
+        if (end == std::string::npos) throw std::runtime_error(fmt::format("no '{}'", generated_end));
+        const std::size_t request = begin + generated_begin.size();
         out += text.substr(at, line_end + 1 - at) +
                generated_table(text.substr(request, text.find(" -->", request) - request));
         at = end;

@@ -8,6 +8,8 @@
 
 namespace flashladder {
 
+inline const std::string generated_begin = "<!-- generated: ", generated_end = "<!-- end generated -->";
+
 /// Makes every table of README.md, of the lessons and of their translations anew, and names the sections of translations
 /// that are behind. Returns the exit status.
 int write_docs();

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "docs.h"
+
 namespace flashladder {
 namespace {
 
@@ -37,10 +39,9 @@ std::string anchor_of(const std::string& heading) {
 
 /// Without what generators write.
 std::string written(const std::string& text) {
-    const std::string begin_mark = "<!-- generated: ", end_mark = "<!-- end generated -->";
     std::string out;
     for (std::size_t at = 0;;) {
-        const std::size_t begin = text.find(begin_mark, at), end = text.find(end_mark, begin);
+        const std::size_t begin = text.find(generated_begin, at), end = text.find(generated_end, begin);
         if (begin == std::string::npos || end == std::string::npos) return out + text.substr(at);
         out += text.substr(at, text.find('\n', begin) - at);
         at = end;
