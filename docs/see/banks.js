@@ -1,7 +1,6 @@
 // Which banks of shared memory a warp meets. The rules are those of common/emulator/warp_access.cpp, the layouts those
 // of common/tile; tests/see/banks.cpp asks both, and tests/site_test.py compares.
 "use strict";
-window.see = window.see || {};
 (() => {
     const lanes = 32, banks = 32, word = 4, chunk = 16;  // the last two in bytes
 
@@ -285,17 +284,12 @@ window.see = window.see || {};
     const root = document.getElementById("see-banks");
     if (!root) return;
 
-    function element(tag, properties = {}, ...children) {
-        const made = Object.assign(document.createElement(tag), properties);
-        made.append(...children);
-        return made;
-    }
+    const {element, labelled} = window.see.made;
 
     const options = (of) => Object.entries(of).map(([value, name]) => element("option", {value, textContent: name}));
     const select = (name, of) => element("select", {name}, ...options(of));
     const number = (name, min, max, step) => element("input", {type: "number", name, min, max, step});
     const formula = (name) => element("input", {type: "text", name, size: 24, spellcheck: false, autocomplete: "off"});
-    const labelled = (label, control) => element("label", {}, element("span", {textContent: label}), control);
     const first = ([name]) => name;
     const named = (of) => Object.fromEntries(Object.entries(of).map(([key, value]) => [key, first(value)]));
 
@@ -448,7 +442,7 @@ window.see = window.see || {};
         history.replaceState(null, "", `#${new URLSearchParams(entries)}`);
     }
     function read() {
-        const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+        const asked = window.see.made.asked();
         const known = ["preset", "pattern", "access", "row", "column", ...numbers];
         state = {};
         for (const [name, value] of Object.entries(asked))

@@ -1,7 +1,6 @@
 // Who holds an element of mma, ldmatrix and wgmma, and where wgmma finds it in shared memory. tests/see/fragments.cpp
 // asks the emulator's instructions and common/tile the same, and tests/site_test.py compares.
 "use strict";
-window.see = window.see || {};
 (() => {
     const chunk = 16;  // bytes
 
@@ -147,22 +146,17 @@ window.see = window.see || {};
     const root = document.getElementById("see-fragments");
     if (!root) return;
 
-    function make(tag, properties = {}, ...children) {
-        const made = Object.assign(document.createElement(tag), properties);
-        made.append(...children);
-        return made;
-    }
+    const {element, labelled} = window.see.made;
     const hex = (n) => `0x${n.toString(16).toUpperCase()}`;
     const select = (name, of) =>
-        make("select", {name}, ...of.map(([value, text]) => make("option", {value, textContent: text ?? value})));
-    const number = (name, max, step) => make("input", {type: "number", name, min: 0, max, step});
-    const labelled = (label, control) => make("label", {}, make("span", {textContent: label}), control);
+        element("select", {name}, ...of.map(([value, text]) => element("option", {value, textContent: text ?? value})));
+    const number = (name, max, step) => element("input", {type: "number", name, min: 0, max, step});
     /// Not while somebody has emptied it to type another one.
     const put = (control, value) => {
         if (document.activeElement !== control || control.value !== "") control.value = value;
     };
     const whole = (text) => /^(0x[\da-f]+|\d+)$/i.test(text.trim()) ? Number(text) : NaN;
-    const cells = (tag, all) => all.map((text) => make(tag, {textContent: text, ...(tag === "th" && {scope: "col"})}));
+    const cells = (tag, all) => all.map((text) => element(tag, {textContent: text, ...(tag === "th" && {scope: "col"})}));
 
     const what = select("what", [
         ...Object.entries(kinds).map(([kind, [name]]) => [kind, name]),
@@ -175,7 +169,7 @@ window.see = window.see || {};
         major: select("major", [["k", "K-major"], ["mn", "MN-major"]]),
         swizzle: select("swizzle", [[128, "128 bytes"], [64, "64 bytes"], [32, "32 bytes"], [0, "none"]]),
         depth: select("depth", [[16], [32], [64], [128], [256]]),
-        start: make("input", {type: "text", name: "start", size: 8}),
+        start: element("input", {type: "text", name: "start", size: 8}),
         from: number("from", 240, 16),
     };
     const labels = {
@@ -189,18 +183,18 @@ window.see = window.see || {};
     };
     const row = number("row", 255, 1), column = number("column", 255, 1), warp = number("warp", 3, 1),
           thread = number("lane", 31, 1);
-    const address = make("input", {type: "text", name: "address", size: 8});
+    const address = element("input", {type: "text", name: "address", size: 8});
     const warpLabel = labelled("warp", warp), laneLabel = labelled("lane", thread),
           addressLabel = labelled("address", address);
-    const verdict = make("p", {className: "see-verdict"}), detail = make("p", {className: "see-detail"});
-    const grid = make("div", {className: "see-scroll", tabIndex: 0, role: "region"}), below = make("div");
-    const said = make("div", {}, verdict, detail);
+    const verdict = element("p", {className: "see-verdict"}), detail = element("p", {className: "see-detail"});
+    const grid = element("div", {className: "see-scroll", tabIndex: 0, role: "region"}), below = element("div");
+    const said = element("div", {}, verdict, detail);
     said.setAttribute("aria-live", "polite");
     grid.setAttribute("aria-label", "Elements, and who holds them. Arrow keys choose an element.");
-    const legend = make("p", {className: "see-legend"});
+    const legend = element("p", {className: "see-legend"});
     root.replaceChildren(
-        make("div", {className: "see-controls"}, labelled("What", what), ...Object.values(labels)),
-        make(
+        element("div", {className: "see-controls"}, labelled("What", what), ...Object.values(labels)),
+        element(
             "div", {className: "see-controls"}, labelled("row", row), labelled("column", column), warpLabel, laneLabel,
             addressLabel),
         said, legend, grid, below);
@@ -208,12 +202,12 @@ window.see = window.see || {};
     let state = {}, size = [16, 16], tile = null;
 
     function table(name, head, rows, className = "see-numbers") {
-        const region = make(
+        const region = element(
             "div", {className: "see-scroll", tabIndex: 0, role: "region", ariaLabel: name},
-            make(
-                "table", {className}, make("thead", {}, make("tr", {}, ...cells("th", head))),
-                make("tbody", {}, ...rows)));
-        return [make("p", {className: "see-legend", textContent: name}), region];
+            element(
+                "table", {className}, element("thead", {}, element("tr", {}, ...cells("th", head))),
+                element("tbody", {}, ...rows)));
+        return [element("p", {className: "see-legend", textContent: name}), region];
     }
 
     /// 16 x 16 elements, in which the chosen one is; `fill(cell, row, column)`.
@@ -222,17 +216,17 @@ window.see = window.see || {};
                      first_column = asked.column - asked.column % 16;
         const here = (first, all) => Array.from({length: Math.min(16, all - first)}, (_, i) => first + i);
         const head =
-            make("tr", {}, make("th", {scope: "col", textContent: "row"}), ...cells("th", here(first_column, columns)));
-        grid.replaceChildren(make(
-            "table", {className: "see-elements"}, make("thead", {}, head),
-            make(
+            element("tr", {}, element("th", {scope: "col", textContent: "row"}), ...cells("th", here(first_column, columns)));
+        grid.replaceChildren(element(
+            "table", {className: "see-elements"}, element("thead", {}, head),
+            element(
                 "tbody", {},
                 ...here(first_row, rows)
                     .map(
-                        (r) => make(
+                        (r) => element(
                             "tr", {className: r % 8 === 0 ? "see-eighth" : ""},
-                            make("th", {scope: "row", textContent: r}), ...here(first_column, columns).map((c) => {
-                                const cell = make("td", {className: c % 8 === 0 ? "see-eighth" : ""});
+                            element("th", {scope: "row", textContent: r}), ...here(first_column, columns).map((c) => {
+                                const cell = element("td", {className: c % 8 === 0 ? "see-eighth" : ""});
                                 cell.dataset.at = `${r} ${c}`;
                                 fill(cell, r, c);
                                 if (r === asked.row && c === asked.column) cell.classList.add("see-chosen");
@@ -262,13 +256,13 @@ window.see = window.see || {};
             "Lines enclose 8 x 8 elements.";
         drawGrid(asked, (cell, r, c) => {
             const other = holder(r, c);
-            cell.append(other.lane, make("br"), make("small", {textContent: letter + other.register}));
+            cell.append(other.lane, element("br"), element("small", {textContent: letter + other.register}));
             if (other.lane === held.lane && other.warp === held.warp) cell.classList.add("see-first");
         });
         const {elements} = answer({what: asked.what, n: asked.n, warp: held.warp, lane: held.lane});
         const text = (all) => (all ?? []).map(([r, c]) => `(${r}, ${c})`);
         const of_lane = `What lane ${held.lane}${of_warpgroup ? ` of warp ${held.warp}` : ""} holds: (row, column)`;
-        const chosen = (is, tds) => make("tr", {className: is ? "see-row" : ""}, ...tds);
+        const chosen = (is, tds) => element("tr", {className: is ? "see-row" : ""}, ...tds);
         if (held.half !== undefined)
             below.replaceChildren(...table(
                 of_lane, ["register", "lower half", "upper half"],
@@ -320,15 +314,15 @@ window.see = window.see || {};
               strides = swizzle ? is_k ? next.mn : next.k : next.mn;
         const digits = descriptor.slice(2).match(/.{4}/g).join(" ");
         const field = (name, bits, bytes, value, meaning) =>
-            make("tr", {}, ...cells("td", [name, bits, bytes, value, meaning]));
+            element("tr", {}, ...cells("td", [name, bits, bytes, value, meaning]));
         const four = (n) => hex(n >> 4).slice(2).padStart(4, "0");
         const first_line = here - here % 1024;
         const lines = Array.from(
             {length: 8},
-            (_, l) => make(
-                "tr", {}, make("th", {scope: "row", textContent: hex(first_line + 128 * l)}),
+            (_, l) => element(
+                "tr", {}, element("th", {scope: "row", textContent: hex(first_line + 128 * l)}),
                 ...Array.from({length: 8}, (_, c) => {
-                    const at = first_line + 128 * l + chunk * c, of = elementAt(tile, start, at), cell = make("td");
+                    const at = first_line + 128 * l + chunk * c, of = elementAt(tile, start, at), cell = element("td");
                     if (!of) return cell;
                     cell.append(`${of[0]}: ${of[1]}–${of[1] + 7}`);
                     cell.dataset.at = of.join(" ");
@@ -398,7 +392,7 @@ window.see = window.see || {};
     }
     const numbers = ["n", "swizzle", "depth", "start", "from", "row", "column"];
     function read() {
-        const asked = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+        const asked = window.see.made.asked();
         state = {};
         for (const [name, value] of Object.entries(asked))
             if (numbers.includes(name))

@@ -1,6 +1,5 @@
 // A pipeline of loads, products and softmax: who waits for what, and what bounds it. tests/see/pipeline.cpp runs the same on the
 // emulator, with the project's rings and turns, and asks it the same as `answer` here.
-window.see = window.see || {};
 (() => {
     /// What actors do, as generators: each yields a condition, and goes on once it holds.
     function actorsOf(plan, now) {
@@ -290,23 +289,10 @@ window.see = window.see || {};
     const root = document.getElementById("see-pipeline");
     if (!root) return;
 
-    function element(tag, properties = {}, ...children) {
-        const made = Object.assign(document.createElement(tag), properties);
-        made.append(...children);
-        return made;
-    }
-    function drawing(tag, attributes = {}, ...children) {
-        const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-        for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-        made.append(...children);
-        return made;
-    }
+    const {element, drawing, labelled, region, cells} = window.see.made;
     const options = (of) => of.map(([value, name]) => element("option", {value, textContent: name}));
     const select = (of) => element("select", {}, ...options(of));
     const number = (name) => element("input", {type: "number", min: numbers[name][0], max: numbers[name][1], step: 1});
-    const labelled = (label, control) => element("label", {}, element("span", {textContent: label}), control);
-    const region = (label, ...children) => element("div", {className: "see-scroll", tabIndex: 0, role: "region", ariaLabel: label}, ...children);
-    const cells = (tag, of, scope) => of.map((content) => element(tag, {textContent: content, ...(scope ? {scope} : {})}));
 
     const preset = select([["", "own choice"], ...Object.entries(presets).map(([key, [name]]) => [key, name])]);
     const yesNo = [[0, "no"], [1, "yes"]];
@@ -452,7 +438,7 @@ window.see = window.see || {};
             (presets[chosen.preset]?.[1] ?? {zoom: 1})[name] !== value && !(name === "zoom" && value === 1)))}`);
     }
     function read() {
-        const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+        const given = window.see.made.asked();
         chosen = {};
         for (const [name, value] of Object.entries(given)) if (kept.includes(name)) chosen[name] = ["preset", "as"].includes(name) ? value : Number(value);
         if (!presets[chosen.preset]) delete chosen.preset;

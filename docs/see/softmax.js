@@ -1,6 +1,5 @@
 // Online softmax and the tiles of S: which tiles an order visits, what a row of queries knows after each, and what has moved.
 // tests/see/softmax.cpp asks the kernels and the reference the same as `answer` here.
-window.see = window.see || {};
 (() => {
     const orders = {
         "01": "01: keys outside, O written back each time",
@@ -194,25 +193,12 @@ window.see = window.see || {};
     const root = document.getElementById("see-softmax");
     if (!root) return;
 
-    function element(tag, properties = {}, ...children) {
-        const made = Object.assign(document.createElement(tag), properties);
-        made.append(...children);
-        return made;
-    }
-    function drawing(tag, attributes = {}, ...children) {
-        const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-        for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-        made.append(...children);
-        return made;
-    }
+    const {element, drawing, labelled, region, cells} = window.see.made;
     const options = (of) => Object.entries(of).map(([value, name]) => element("option", {value, textContent: name}));
     const select = (of) => element("select", {}, ...options(of));
     const number = (name) => element("input", {type: "number", min: numbers[name][0], max: numbers[name][1], step: 1});
     const text = () => element("input", {type: "text", size: 18, spellcheck: false, autocomplete: "off"});
-    const labelled = (label, control) => element("label", {}, element("span", {textContent: label}), control);
     const button = (name, label) => element("button", {type: "button", textContent: name, ariaLabel: label});
-    const region = (label, ...children) => element("div", {className: "see-scroll", tabIndex: 0, role: "region", ariaLabel: label}, ...children);
-    const cells = (tag, of, scope) => of.map((content) => element(tag, {textContent: content, ...(scope ? {scope} : {})}));
 
     const preset = select({"": "own choice", ...Object.fromEntries(Object.entries(presets).map(([key, [name]]) => [key, name]))});
     const controls = {order: select(orders), N_q: number("N_q"), N_k: number("N_k"), B_r: number("B_r"), B_c: number("B_c"), d: number("d"),
@@ -365,7 +351,7 @@ window.see = window.see || {};
             value !== "" && presets[chosen.preset]?.[1][name] !== value))}`);
     }
     function read() {
-        const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+        const given = window.see.made.asked();
         chosen = {};
         for (const [name, value] of Object.entries(given))
             if (kept.includes(name)) chosen[name] = name in numbers || name === "causal" ? Number(value) : value;

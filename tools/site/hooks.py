@@ -258,7 +258,8 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(content, page, config, files):
     if to_play_with := re.fullmatch(r"docs/see/(.+)\.md", page.file.src_uri):  # GitHub would show the tags
-        content = f'<link rel="stylesheet" href="see.css">\n{content}\n<script src="{to_play_with[1]}.js"></script>\n'
+        scripts = "".join(f'<script src="{name}.js"></script>\n' for name in ("see", to_play_with[1]))
+        content = f'<link rel="stylesheet" href="see.css">\n{content}\n{scripts}'
     return re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", content)  # a heading that says nothing is none
 
 
