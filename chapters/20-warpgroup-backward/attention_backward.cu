@@ -9,12 +9,12 @@
 // Source    FlashAttention-3 (Shah et al., 2024), backward pass, without its roles
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
 #include "operations/attention/launch_forward.h"
+#include "operations/attention_backward/backward_maps.h"
 #include "operations/attention_backward/stage.h"
 #include "ptx/ex2.h"
 #include "ptx/fence.h"
 #include "ptx/named_barrier.h"
 #include "tile/copy.h"
-#include "tile/global_tile.h"
 #include "tile/multiply.h"
 #include "tile/transposed_scores.h"
 #include "tile/warpgroup.h"
@@ -52,10 +52,7 @@ struct Memory {
 };
 
 template <class Element, int d>
-struct Maps {
-    tile::TensorMap<typename Memory<Element, d>::KeyTile> K, V, dK, dV;
-    tile::TensorMap<typename Memory<Element, d>::QueryTile> Q, dO;
-};
+using Maps = BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile>;
 
 // ---- before: the statistics of each query
 
@@ -290,7 +287,6 @@ void launch(const BackwardArgs& args) {
     Statistics* statistics = reinterpret_cast<Statistics*>(dQ_sums + padded_queries(s) * s.head_dim);
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Smem = Memory<Element, d>;
-        using KeyTile = typename Smem::KeyTile;
         using QueryTile = typename Smem::QueryTile;
         const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
         const int blocks = blocks_of(s.n_q, B_r<d>), padded = blocks * B_r<d>;
@@ -298,15 +294,10 @@ void launch(const BackwardArgs& args) {
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO), args.lse,
                       statistics, s.n_q, padded);
         check_cuda(cudaMemsetAsync(dQ_sums, 0, sizeof(float) * padded_queries(s) * d, args.stream), "sums of dQ");
-        const Maps<Element, d> maps{tile::make_tensor_map<KeyTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.dK, args.dK_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<KeyTile>(args.dV, args.dV_strides, s.batch, s.kv_heads, s.n_k),
-                                    tile::make_tensor_map<QueryTile>(args.Q, args.Q_strides, s.batch, s.heads, s.n_q),
-                                    tile::make_tensor_map<QueryTile>(args.dO, args.dO_strides, s.batch, s.heads, s.n_q)};
         const dim3 of_keys(blocks_of(s.n_k, B_c), s.kv_heads, s.batch), of_queries(blocks, s.heads, s.batch);
-        launch_kernel(warpgroup_backward<Element, d, causal>, {of_keys, threads, sizeof(Smem), args.stream}, maps,
-                      static_cast<const Statistics*>(statistics), dQ_sums, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
+        launch_kernel(warpgroup_backward<Element, d, causal>, {of_keys, threads, sizeof(Smem), args.stream},
+                      backward_maps<typename Smem::KeyTile, QueryTile>(args), static_cast<const Statistics*>(statistics),
+                      dQ_sums, s.n_q, s.n_k, s.heads / s.kv_heads, args.scale);
         launch_kernel(finish_queries<Element, d>, {of_queries, threads, sizeof(Element) * QueryTile::elements, args.stream},
                       static_cast<const float*>(dQ_sums), static_cast<Element*>(args.dQ), s.n_q, args.scale);
     });

@@ -46,10 +46,10 @@ __device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, column
     ptx::wgmma_commit();
 }
 
-/// Begins C += A B for A (64, depth) in registers and B (depth, columns) in shared memory.
+/// Begins C += A B, or C = A B if not `add`, for A (64, depth) in registers and B (depth, columns) in shared memory.
 template <class Element, int columns, int depth, class Tile>
 __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, Operand<Element, 16, depth>& A,
-                                               const Tile& B) {
+                                               const Tile& B, bool add = true) {
     static_assert(std::is_same_v<Element, typename Tile::Element>, "A B: A and B must have elements of one type");
     static_assert(Tile::rows == depth, "A B: B must have as many rows as A has columns");
     static_assert(Tile::columns == columns, "C = A B: C must have as many columns as B");
@@ -57,13 +57,14 @@ __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, Oper
     ptx::wgmma_fence(registers(C));
 #pragma unroll
     for (int k = 0; k < depth; k += 16)
-        ptx::wgmma<Element, ptx::Major::mn>(registers(C), A.fragment[0][k / 16], rows_of(B, k), true);
+        ptx::wgmma<Element, ptx::Major::mn>(registers(C), A.fragment[0][k / 16], rows_of(B, k), add || k > 0);
     ptx::wgmma_commit();
 }
 
-/// Begins C += A B for A (64, depth) and B (depth, columns), both in shared memory.
+/// The same for A (64, depth) and B (depth, columns), both in shared memory.
 template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, const TileA& A, const TileB& B) {
+__device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, const TileA& A, const TileB& B,
+                                               bool add = true) {
     using Element = typename TileA::Element;
     static_assert(std::is_same_v<Element, typename TileB::Element>, "A B: A and B must have elements of one type");
     static_assert(TileA::rows == 64, "C = A B: A must have 64 rows, as a warpgroup multiplies them");
@@ -72,7 +73,23 @@ __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, cons
     ptx::wgmma_fence(registers(C));
 #pragma unroll
     for (int k = 0; k < TileA::columns; k += 16)
-        ptx::wgmma<Element, ptx::Major::k, ptx::Major::mn>(registers(C), columns_of(A, k), rows_of(B, k), true);
+        ptx::wgmma<Element, ptx::Major::k, ptx::Major::mn>(registers(C), columns_of(A, k), rows_of(B, k), add || k > 0);
+    ptx::wgmma_commit();
+}
+
+/// Begins C += A^T B, or C = A^T B if not `add`, for A (depth, 64) and B (depth, columns), both in shared memory.
+template <int columns, class TileA, class TileB>
+__device__ __forceinline__ void begin_multiply_of_transposed(Accumulator<16, columns>& C, const TileA& A,
+                                                             const TileB& B, bool add = true) {
+    using Element = typename TileA::Element;
+    static_assert(std::is_same_v<Element, typename TileB::Element>, "A^T B: A and B must have elements of one type");
+    static_assert(TileA::columns == 64, "C = A^T B: A must have 64 columns, as a warpgroup multiplies them");
+    static_assert(TileA::rows == TileB::rows, "A^T B: A and B must have as many rows as each other");
+    static_assert(TileB::columns == columns, "C = A^T B: C must have as many columns as B");
+    ptx::wgmma_fence(registers(C));
+#pragma unroll
+    for (int k = 0; k < TileA::rows; k += 16)
+        ptx::wgmma<Element, ptx::Major::mn, ptx::Major::mn>(registers(C), rows_of(A, k), rows_of(B, k), add || k > 0);
     ptx::wgmma_commit();
 }
 

@@ -1,0 +1,28 @@
+// rowsum(dO O), which the gradient of the softmax needs of each query.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "tile/shared_tile.h"
+
+namespace flashladder::attention_backward {
+
+/// The product of a row of O and of dO, d elements each; 0 unless `exists`. By d / 8 lanes of a warp that are
+/// neighbours, 16 bytes a lane. All lanes of the warp call it, and all of the row have the result.
+template <int d, class Element>
+__device__ __forceinline__ float row_dot(const Element* O, const Element* dO, std::size_t row, bool exists) {
+    constexpr int lanes = d / tile::chunk;
+    float sum = 0;
+    if (exists) {
+        const std::size_t at = row * d + threadIdx.x % lanes * tile::chunk;
+        const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at);
+        const uint4 dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
+        const auto *o = reinterpret_cast<const Element*>(&O_chunk), *g = reinterpret_cast<const Element*>(&dO_chunk);
+#pragma unroll
+        for (int e = 0; e < tile::chunk; ++e) sum += float(o[e]) * float(g[e]);
+    }
+    for (int n = lanes / 2; n > 0; n /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, n);
+    return sum;
+}
+
+}  // namespace flashladder::attention_backward

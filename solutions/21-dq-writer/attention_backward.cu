@@ -1,0 +1,515 @@
+// Rung 21: a writer of dQ. Rung 20's products by two consumers, which no longer load, nor add up dQ.
+//
+// Idea      a producer loads, and a writer for each consumer takes its dQ from shared memory to the sums. It may wait,
+//           so it can ask who has been there before: who comes first writes the sums, all others add, and the last
+//           block of a head makes dQ of them. Consumers take turns with dQ, and so they are not in step
+// Saves     the zeros before and the kernel behind; atomics by threads; at d = 128 a quarter of what dQ's product
+//           reads, as one consumer multiplies all columns; at d = 64 half of the adds, as a block has 256 keys. Causal,
+//           what takes longest begins first
+// Costs     224 KB of shared memory, and words in device memory through which blocks wait for one another
+// Source    roles and writer: FlashAttention-3 (Shah et al., 2024), backward pass; one warpgroup for all of dQ:
+//           ThunderKittens (Spector et al., 2024); the first one writes: ours
+// Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
+#include "lcsf/tasks.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention_backward/backward_maps.h"
+#include "operations/attention_backward/row_dot.h"
+#include "operations/attention_backward/stage.h"
+#include "ptx/elect.h"
+#include "ptx/ex2.h"
+#include "ptx/memory_order.h"
+#include "ptx/named_barrier.h"
+#include "ptx/setmaxnreg.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder::attention_backward {
+namespace {
+
+constexpr int warpgroup = 128, consumers = 2, threads = warpgroup * (1 + consumers);
+constexpr int unit = 64, B_r = 64;  // keys that a consumer multiplies at a time; queries of a step
+template <int d>
+constexpr int units = 128 / d;  // of a consumer
+template <int d>
+constexpr int B_c = consumers * units<d> * unit;
+template <int d>
+constexpr int slots = d == 64 ? 3 : 2;  // for what a step brings in
+constexpr int dS_slots = 2;
+using tile::chunk;
+
+template <class Element, int rows, int columns>
+using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
+
+/// What is known of a step's queries before: with these two, probabilities and their gradients need no other key.
+struct Statistics {
+    float lse[B_r];  // in base 2
+    float D[B_r];    // rowsum(dO O)
+};
+
+/// How far the sums of dQ of a step's queries are: one word for each.
+enum State : std::uint32_t { untouched, taken, written };
+
+template <class Element_, int d>
+struct Memory {
+    using Element = Element_;
+    using KeyTile = Tile<Element, unit, d>;
+    using QueryTile = Tile<Element, B_r, d>;
+    using ScoreTile = Tile<Element, unit, B_r>;
+    static constexpr int units_of_block = consumers * units<d>;
+    alignas(1024) Element K[units_of_block][KeyTile::elements], V[units_of_block][KeyTile::elements];
+    Element Q[slots<d>][QueryTile::elements], dO[slots<d>][QueryTile::elements];
+    Element dS[dS_slots][units_of_block][ScoreTile::elements];  // of dS^T
+    float dQ[consumers][B_r * d];                               // in the order of the accumulator's registers
+    alignas(16) Statistics statistics[slots<d>];
+    ptx::Barrier keys_full, sums_complete;
+    lcsf::Ring<slots<d>> queries;
+    lcsf::Ring<dS_slots> scores;  // dS
+    lcsf::Ring<1> dQ_ring[consumers];
+    bool last;  // of the head's blocks
+};
+template <class Element, int d>
+struct Maps : BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile> {
+    tile::TensorMap<typename Memory<Element, d>::QueryTile> dQ;
+};
+
+struct Problem {
+    int N_q, N_k, group;    // queries, keys; heads that share a K and V
+    lcsf::TaskOrder order;  // of blocks of keys
+    float scale;
+    const Statistics* statistics;
+    float* dQ_sums;
+    std::uint32_t *states, *blocks_done;  // of each step's queries; of each kv head
+};
+
+// ---- before: the statistics of each query
+
+/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes.
+template <class Element, int d>
+__global__ void __launch_bounds__(threads)
+find_statistics(const Element* O, const Element* dO, const float* lse, Statistics* statistics, std::uint32_t* states,
+                std::uint32_t* blocks_done, int N_q, int padded) {
+    constexpr int lanes = d / chunk;
+    const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
+    const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
+    const float D = row_dot<d>(O, dO, std::size_t(head) * N_q + i, i < N_q);
+    if (i >= padded || threadIdx.x % lanes != 0) return;
+    const std::size_t step = (std::size_t(head) * padded + i) / B_r;
+    statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
+    statistics[step].D[i % B_r] = D;
+    if (i % B_r == 0) states[step] = untouched;
+    if (i == 0) blocks_done[head] = 0;  // as many as heads: no fewer than kv heads
+}
+
+// ---- the gradients
+
+struct Step {
+    int t, head, block;  // the t-th of all: a block of queries of a head
+};
+
+/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
+template <int d, bool causal>
+struct Task {
+    const Problem& p;
+    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
+
+    __device__ __forceinline__ explicit Task(const Problem& p) : p(p) {
+        const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
+        j = n * B_c<d>, kv_head = head_of_keys, batch = b;
+        blocks = (p.N_q + B_r - 1) / B_r;
+        diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
+        first_block = causal ? max(0, j - diagonal) / B_r : 0;
+        T_r = p.group * (blocks - first_block);
+    }
+    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
+    __device__ __forceinline__ void advance(Step& step) const {
+        ++step.t;
+        if (++step.block == blocks) step.block = first_block, ++step.head;
+    }
+    /// Where something of a step lies for all heads one after the other, in blocks of queries.
+    __device__ __forceinline__ std::size_t place_of(const Step& step) const {
+        return std::size_t(batch * p.order.heads * p.group + step.head) * blocks + step.block;
+    }
+};
+
+/// The loads, by one thread.
+template <class Element, int d, bool causal>
+__device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, const Task<d, causal>& task) {
+    using Smem = Memory<Element, d>;
+    for (int u = 0; u < Smem::units_of_block; ++u) {
+        const int row = task.j + u * unit;
+        tile::load(typename Smem::KeyTile{smem.K[u]}, maps.K, smem.keys_full, row, task.kv_head, task.batch);
+        tile::load(typename Smem::KeyTile{smem.V[u]}, maps.V, smem.keys_full, row, task.kv_head, task.batch);
+    }
+    lcsf::RingPosition<slots<d>> at;
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step), at.advance()) {
+        smem.queries.wait_empty(at);
+        ptx::Barrier& full = smem.queries.full[at.slot];
+        const int i = step.block * B_r;
+        tile::load(typename Smem::QueryTile{smem.Q[at.slot]}, maps.Q, full, i, step.head, task.batch);
+        tile::load(typename Smem::QueryTile{smem.dO[at.slot]}, maps.dO, full, i, step.head, task.batch);
+        constexpr unsigned bytes = sizeof(Statistics);
+        ptx::barrier_arrive_expect_tx(full, bytes);
+        ptx::bulk_load(&smem.statistics[at.slot], task.p.statistics + task.place_of(step), bytes, full);
+    }
+}
+
+/// What consumer w leaves of dQ goes to the sums; by one thread, which nobody but the buffer waits for.
+template <class Element, int d, bool causal>
+__device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
+    // EXERCISE 21.1 Build: the writer. Its steps are those of which t % consumers is w. What lies in smem.dQ[w] once
+    // dQ_ring[w] is full goes to the step's B_r * d sums: who takes the step's state first writes them, all others add,
+    // and not before they have been written. Then the buffer is released. When all sums of this writer are complete, it
+    // arrives at `sums_complete`.
+    // STARTER lcsf::RingPosition<1> at;
+    // STARTER for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    // STARTER     if (step.t % consumers != w) continue;
+    // STARTER     smem.dQ_ring[w].wait_full(at);
+    // STARTER     smem.dQ_ring[w].release(at);  // nothing is written: dQ is 0
+    // STARTER     at.advance();
+    // STARTER }
+    // STARTER ptx::barrier_arrive(smem.sums_complete);
+    lcsf::RingPosition<1> at;
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+        if (step.t % consumers != w) continue;
+        std::uint32_t* state = task.p.states + task.place_of(step);
+        float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
+        const bool first = atomicCAS(state, untouched, taken) == untouched;
+        while (!first && ptx::load_acquire(state) != written) {
+        }
+        smem.dQ_ring[w].wait_full(at);
+        if (first)
+            ptx::bulk_store(sums, smem.dQ[w], sizeof smem.dQ[w]);
+        else
+            ptx::bulk_reduce_add(sums, smem.dQ[w], sizeof smem.dQ[w]);
+        ptx::bulk_commit();
+        if (first) {
+            ptx::bulk_wait<0>();
+            ptx::store_release(state, written);
+        } else {
+            ptx::bulk_wait_read<0>();
+        }
+        smem.dQ_ring[w].release(at);
+        at.advance();
+    }
+    ptx::bulk_wait<0>();
+    ptx::barrier_arrive(smem.sums_complete);
+    // END 21.1
+}
+
+/// A consumer, 128 threads: dK and dV of its keys, and dQ of each other step from all keys of the block.
+template <class Element, int d, bool causal>
+struct Consumer {
+    using Smem = Memory<Element, d>;
+    using KeyTile = typename Smem::KeyTile;
+    using QueryTile = typename Smem::QueryTile;
+    using ScoreTile = typename Smem::ScoreTile;
+    using Scores = tile::Accumulator<16, B_r>;  // of a warp's 16 keys
+    using Sums = tile::Accumulator<16, d>;
+    using ColumnValues = float2[B_r / 8];
+    Smem& smem;
+    const Maps<Element, d>& maps;
+    const Task<d, causal>& task;
+    const int w, first_unit = w * units<d>, first_row;
+    // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
+    const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
+                         first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
+    Sums dK_reg[units<d>], dV_reg[units<d>];
+    lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
+
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
+                                        int warp)
+        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp) {}
+    __device__ __forceinline__ KeyTile K(int u) const { return {smem.K[first_unit + u]}; }
+    __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[first_unit + u]}; }
+
+    __device__ __forceinline__ static void load(ColumnValues& values, const float (&of_step)[B_r]) {
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_step[tile::column_of(c, 0)]);
+    }
+    /// Scores become weights: P^T of a step, for 16 keys of unit u.
+    __device__ __forceinline__ void weigh(Scores& P_t, const ColumnValues& lse, const Step& step, int u) const {
+        const float scale_log2 = task.p.scale * attention::log2_e;
+        const int last = last_row + (causal ? step.block * B_r : 0) - u * unit;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                P_t.fragment[0][c][e] = fmaf(scale_log2, P_t.fragment[0][c][e], -(e % 2 ? lse[c].y : lse[c].x));
+        if (8 > last)
+#pragma unroll
+            for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (e / 2 * 8 > last + (causal ? 8 * c + e % 2 : 0)) P_t.fragment[0][c][e] = -INFINITY;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] = ptx::ex2_approx(P_t.fragment[0][c][e]);
+    }
+    /// dP^T becomes dS^T.
+    __device__ __forceinline__ static void differentiate(Scores& dP_t, const Scores& P_t, const ColumnValues& D) {
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                dP_t.fragment[0][c][e] = P_t.fragment[0][c][e] * (dP_t.fragment[0][c][e] - (e % 2 ? D[c].y : D[c].x));
+    }
+    /// dS^T goes to shared memory. A lane's places differ from the first in bits 3 to 5, with the slot in them: so they
+    /// change in each step. Of tile::store() nvcc would keep eight of them in registers.
+    __device__ __forceinline__ void store_scores(const Scores& dS_t, int slot, int u) const {
+        const int row = first_row + tile::row_of(0, 0), column = tile::column_of(0, 0);
+        const int first = ScoreTile::Layout::template offset<unit, B_r>(row, column) +
+                          (slot * Smem::units_of_block + first_unit + u) * ScoreTile::elements;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                *reinterpret_cast<std::uint32_t*>(smem.dS[0][0] + (first ^ chunk * c) + 8 * h * ScoreTile::stride) =
+                    ptx::pack<Element>(dS_t.fragment[0][c][2 * h], dS_t.fragment[0][c][2 * h + 1]);
+    }
+
+    __device__ __forceinline__ void step_of(const Step& step) {
+        const lcsf::RingPosition<dS_slots> dS_at{step.t % dS_slots, unsigned(step.t / dS_slots % 2)};
+        const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
+        smem.queries.wait_full(at);
+        smem.scores.wait_empty(dS_at);
+        tile::Operand<Element, 16, B_r> P_operand;
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            ColumnValues lse, D;
+            load(lse, smem.statistics[at.slot].lse);  // before products begin, beside which shared memory is slow
+            Scores P_t, dS_t;
+            tile::begin_multiply_transposed(P_t, K(u), Q_smem);
+            ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
+            if (u > 0) ptx::pin(P_operand.fragment);
+            if (u == 0 && step.t > 0 && ptx::elect_one())
+                smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
+            tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
+            tile::wait<1>(P_t);
+            weigh(P_t, lse, step, u);
+            P_operand = tile::to_operand<Element>(P_t);
+            load(D, smem.statistics[at.slot].D);
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
+            tile::wait<1>(dS_t);
+            differentiate(dS_t, P_t, D);
+            store_scores(dS_t, dS_at.slot, u);
+        }
+        // EXERCISE 21.2 Turns. dS^T of this consumer is announced, and with it dQ of the step before, if that was its
+        // own. Its turn is each step of which t % consumers is w: then it finds dQ of the step, from dS^T of both, and
+        // leaves it in its buffer. dK has begun when this ends. What is waited for is needed.
+        // STARTER announce(&smem.scores.full[dS_at.slot], step.t > 0 && step.t % consumers != w);
+        // STARTER smem.scores.wait_full(dS_at);
+        // STARTER begin_keys(step, dS_at.slot);
+        // STARTER ptx::wgmma_wait<0>();
+        // STARTER ptx::pin(P_operand.fragment);
+        // STARTER if (step.t % consumers == w) {
+        // STARTER     Sums dQ_reg;
+        // STARTER     begin_queries(dQ_reg, dS_at.slot);
+        // STARTER     tile::wait<0>(dQ_reg);
+        // STARTER     smem.dQ_ring[w].wait_empty({0, unsigned(step.t / consumers % 2)});
+        // STARTER     store_queries(dQ_reg);
+        // STARTER     if (ptx::elect_one()) smem.scores.release(dS_at);
+        // STARTER }
+        announce(&smem.scores.full[dS_at.slot], step.t > 0 && step.t % consumers != w);
+        if (step.t % consumers == w) {
+            smem.scores.wait_full(dS_at);
+            Sums dQ_reg;
+            begin_queries(dQ_reg, dS_at.slot);
+            begin_keys(step, dS_at.slot);
+            tile::wait<units<d>>(dQ_reg);
+            ptx::pin(P_operand.fragment);
+            if (ptx::elect_one()) smem.scores.release(dS_at);
+            smem.dQ_ring[w].wait_empty({0, unsigned(step.t / consumers % 2)});
+            store_queries(dQ_reg);
+        } else {
+            ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
+            begin_keys(step, dS_at.slot);
+        }
+        // END 21.2
+        at.advance();
+    }
+    /// Begins dQ of a step, from dS^T of all; a group for each unit of the block.
+    __device__ __forceinline__ void begin_queries(Sums& dQ_reg, int dS_slot) {
+#pragma unroll
+        for (int u = 0; u < Smem::units_of_block; ++u)
+            tile::begin_multiply_of_transposed(dQ_reg, ScoreTile{smem.dS[dS_slot][u]}, KeyTile{smem.K[u]}, u > 0);
+    }
+    /// Begins dK of a step, from this consumer's dS^T; a group for each of its units.
+    __device__ __forceinline__ void begin_keys(const Step& step, int dS_slot) {
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u)
+            tile::begin_multiply(dK_reg[u], ScoreTile{smem.dS[dS_slot][first_unit + u]}, QueryTile{smem.Q[at.slot]},
+                                 step.t > 0);
+    }
+    /// dQ of a step goes to this consumer's buffer, in the order of the registers.
+    __device__ __forceinline__ void store_queries(const Sums& dQ_reg) {
+        float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
+#pragma unroll
+        for (int c = 0; c < d / 8; ++c) {
+            const float(&dQ)[4] = dQ_reg.fragment[0][c];
+            to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
+        }
+    }
+    /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
+    __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
+        ptx::fence_proxy_async();
+        __syncwarp();
+        const bool elected = ptx::elect_one();
+        if (elected && scores_full) ptx::barrier_arrive(*scores_full);
+        if (elected && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
+    }
+
+    __device__ __forceinline__ void consume() {
+        ptx::barrier_wait(smem.keys_full, 0);
+        for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
+        ptx::wgmma_wait<0>();
+        announce(nullptr, task.T_r % consumers != w);
+    }
+    /// dK and dV leave by way of K and V.
+    __device__ __forceinline__ void store_keys() {
+        ptx::named_barrier_sync(1, consumers * warpgroup);  // all have read K_j
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            ptx::pin(tile::registers(dK_reg[u]));
+            ptx::pin(tile::registers(dV_reg[u]));
+            tile::multiply_all(dK_reg[u], task.p.scale);
+            tile::store(K(u), dK_reg[u], first_row);
+            tile::store(V(u), dV_reg[u], first_row);
+        }
+        ptx::fence_proxy_async();
+        ptx::named_barrier_sync(2 + w, warpgroup);
+        if (threadIdx.x % warpgroup != 0) return;
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            const int row = task.j + (first_unit + u) * unit;
+            tile::store(maps.dK, K(u), row, task.kv_head, task.batch);
+            tile::store(maps.dV, V(u), row, task.kv_head, task.batch);
+        }
+        ptx::bulk_wait_read<0>();
+    }
+    /// Whether this block finishes dQ of its head: then all sums of it are complete, and all threads see them.
+    __device__ __forceinline__ bool is_last() {
+        std::uint32_t* done = task.p.blocks_done + task.batch * task.p.order.heads + task.kv_head;
+        // EXERCISE 21.3 Who is last. `done` is 0 at first, one word for all blocks of the head, of which there are
+        // task.p.order.T_r. Of these one is the last whose sums become complete: that one finishes dQ. Nobody waits.
+        // STARTER if (threadIdx.x == warpgroup) {
+        // STARTER     ptx::barrier_wait(smem.sums_complete, 0);
+        // STARTER     smem.last = task.j + B_c<d> >= task.p.N_k;  // the last by its number: it waits for all others
+        // STARTER     if (smem.last)
+        // STARTER         while (ptx::load_acquire(done) != unsigned(task.p.order.T_r - 1)) {
+        // STARTER         }
+        // STARTER     else
+        // STARTER         ptx::add_release(done, 1);
+        // STARTER }
+        // STARTER ptx::named_barrier_sync(1, consumers * warpgroup);
+        // STARTER return smem.last;
+        if (threadIdx.x == warpgroup) {
+            ptx::barrier_wait(smem.sums_complete, 0);
+            smem.last = ptx::fetch_add_acquire_release(done, 1) == unsigned(task.p.order.T_r - 1);
+        }
+        ptx::named_barrier_sync(1, consumers * warpgroup);
+        return smem.last;
+        // END 21.3
+    }
+    /// dQ of the group's heads from its sums, by way of Q's slots: each consumer every other step's queries.
+    __device__ __forceinline__ void finish_queries() {
+        const std::size_t first_place = task.place_of({0, task.kv_head * task.p.group, 0});
+        const QueryTile dQ_smem{smem.Q[w]};
+        for (int n = w; n < task.p.group * task.blocks; n += consumers) {
+            const float4* sums = reinterpret_cast<const float4*>(task.p.dQ_sums + (first_place + n) * B_r * d);
+            const bool seen = task.p.states[first_place + n] != untouched;  // else these queries see no key
+            Sums dQ_reg;
+#pragma unroll
+            for (int c = 0; c < d / 8; ++c)
+                reinterpret_cast<float4&>(dQ_reg.fragment[0][c]) =
+                    seen ? __ldcg(sums + c * warpgroup + threadIdx.x % warpgroup) : float4{};
+            tile::multiply_all(dQ_reg, task.p.scale);
+            if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
+            ptx::named_barrier_sync(2 + w, warpgroup);
+            tile::store(dQ_smem, dQ_reg, first_row);
+            ptx::fence_proxy_async();
+            ptx::named_barrier_sync(2 + w, warpgroup);
+            if (threadIdx.x % warpgroup == 0)
+                tile::store(maps.dQ, dQ_smem, n % task.blocks * B_r, task.kv_head * task.p.group + n / task.blocks,
+                            task.batch);
+        }
+    }
+};
+
+template <class Element, int d, bool causal>
+__global__ void __launch_bounds__(threads, 1)
+dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__ Problem p) {
+    auto& smem = *dynamic_shared<Memory<Element, d>>();
+    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
+    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);  // the same in all lanes: nvcc now knows
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(smem.keys_full, 2 * smem.units_of_block);
+        ptx::barrier_init(smem.sums_complete, consumers);
+        smem.queries.init(3, 4 * consumers);
+        smem.scores.init(4 * consumers, 4);
+        for (int w = 0; w < consumers; ++w) smem.dQ_ring[w].init(4, 1);
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();
+    if (role == 0) {
+        ptx::registers_decrease<24>();
+        const Task<d, causal> task(p);
+        if (warp == 0 && ptx::elect_one()) produce(smem, maps, task);
+        if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries(smem, task, warp - 1);
+    } else {
+        ptx::registers_increase<240>();
+        const Task<d, causal> task(p);
+        Consumer<Element, d, causal> consumer(smem, maps, task, role - 1, warp);
+        consumer.consume();
+        consumer.store_keys();
+        if (consumer.is_last()) consumer.finish_queries();
+        if (threadIdx.x % warpgroup == 0) ptx::bulk_wait<0>();
+    }
+}
+
+const Support supports{.stage = "21-dq-writer", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .grouped_query = true, .compute_capability = 90};
+
+int blocks_of(int n, int size) { return (n + size - 1) / size; }
+std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
+std::size_t scratch_bytes(const AttentionShape& s) {
+    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics) + sizeof(std::uint32_t);
+    return steps(s) * step + std::size_t(s.batch) * s.heads * sizeof(std::uint32_t);
+}
+
+/// Causal, the longest tasks begin first: in sections of so many heads that what they read and add to stays in L2.
+template <int d, bool causal>
+lcsf::TaskOrder order_of(const AttentionShape& s) {
+    constexpr std::size_t bytes_of_section = (d == 64 ? 32 : 16) << 20;
+    const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * d * (2 + 2 + sizeof(float));
+    const int section = causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
+    return {blocks_of(s.n_k, B_c<d>), s.kv_heads, s.batch, section};
+}
+
+void launch(const BackwardArgs& args) {
+    const AttentionShape& s = args.shape;
+    float* dQ_sums = static_cast<float*>(args.scratch);
+    Statistics* statistics = reinterpret_cast<Statistics*>(dQ_sums + steps(s) * B_r * s.head_dim);
+    std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
+    std::uint32_t* blocks_done = states + steps(s);
+    attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
+        using QueryTile = typename Memory<Element, d>::QueryTile;
+        using KeyTile = typename Memory<Element, d>::KeyTile;
+        const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
+        const int padded = blocks_of(s.n_q, B_r) * B_r;
+        const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
+        launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO),
+                      args.lse, statistics, states, blocks_done, s.n_q, padded);
+        const Problem p{s.n_q,      s.n_k,      s.heads / s.kv_heads, order_of<d, causal>(s), args.scale,
+                        statistics, dQ_sums,    states,               blocks_done};
+        const Maps<Element, d> maps{
+            backward_maps<KeyTile, QueryTile>(args),
+            tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
+        launch_kernel(dq_writer<Element, d, causal>,
+                      {dim3(p.order.tasks()), threads, sizeof(Memory<Element, d>), args.stream}, maps, p);
+    });
+}
+
+const Registration registration({supports, launch, scratch_bytes});
+
+}  // namespace
+}  // namespace flashladder::attention_backward
