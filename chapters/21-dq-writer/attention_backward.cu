@@ -161,7 +161,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // arrives at `sums_complete`.
     // TODO: your code, instead of this.
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    Step step = task.first();
+    for (; step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         smem.dQ_ring[w].wait_full(at);
         smem.dQ_ring[w].release(at);  // nothing is written: dQ is 0

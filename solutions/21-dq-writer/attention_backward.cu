@@ -160,7 +160,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // and not before they have been written. Then the buffer is released. When all sums of this writer are complete, it
     // arrives at `sums_complete`.
     // STARTER lcsf::RingPosition<1> at;
-    // STARTER for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    // STARTER Step step = task.first();
+    // STARTER for (; step.t < task.T_r; task.advance(step)) {
     // STARTER     if (step.t % consumers != w) continue;
     // STARTER     smem.dQ_ring[w].wait_full(at);
     // STARTER     smem.dQ_ring[w].release(at);  // nothing is written: dQ is 0
@@ -168,7 +169,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // STARTER }
     // STARTER ptx::barrier_arrive(smem.sums_complete);
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    Step step = task.first();
+    for (; step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         std::uint32_t* state = task.p.states + task.place_of(step);
         float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
@@ -315,7 +317,8 @@ struct Consumer {
             Sums dQ_reg;
             begin_queries(dQ_reg, dS_at.slot);
             begin_keys(step, dS_at.slot);
-            tile::wait<units<d>>(dQ_reg);
+            constexpr int groups_of_dK = units<d>;
+            tile::wait<groups_of_dK>(dQ_reg);
             ptx::pin(P_operand.fragment);
             if (ptx::elect_one()) smem.scores.release(dS_at);
             smem.dQ_ring[w].wait_empty({0, unsigned(step.t / consumers % 2)});
