@@ -313,11 +313,11 @@ struct Consumer {
         // STARTER }
         announce(&smem.scores.full[dS_at.slot], step.t > 0 && step.t % consumers != w);
         if (step.t % consumers == w) {
+            constexpr int groups_of_dK = units<d>;
             smem.scores.wait_full(dS_at);
             Sums dQ_reg;
             begin_queries(dQ_reg, dS_at.slot);
             begin_keys(step, dS_at.slot);
-            constexpr int groups_of_dK = units<d>;
             tile::wait<groups_of_dK>(dQ_reg);
             ptx::pin(P_operand.fragment);
             if (ptx::elect_one()) smem.scores.release(dS_at);
