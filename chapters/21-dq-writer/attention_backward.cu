@@ -265,10 +265,11 @@ struct Consumer {
             weigh(P_t, lse, step, u);
             P_operand = tile::to_operand<Element>(P_t);
             load(D, smem.statistics[at.slot].D);
-            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
-            tile::wait<1>(dS_t);
+            tile::wait<0>(dS_t);
             differentiate(dS_t, P_t, D);
             store_scores(dS_t, dS_at.slot, u);
+            ptx::fence_proxy_async();  // waits for these stores, and those of dQ: before a product begins that slows them
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
         }
         // EXERCISE 21.2 Turns. dS^T of this consumer is announced, and with it dQ of the step before, if that was its
         // own. Its turn is each step of which t % consumers is w: then it finds dQ of the step, from dS^T of both, and
@@ -312,9 +313,8 @@ struct Consumer {
             to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
         }
     }
-    /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
+    /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ of the step before.
     __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
-        ptx::fence_proxy_async();
         __syncwarp();
         const bool elected = ptx::elect_one();
         if (elected && scores_full) ptx::barrier_arrive(*scores_full);
@@ -325,6 +325,7 @@ struct Consumer {
         ptx::barrier_wait(smem.keys_full, 0);
         for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
+        ptx::fence_proxy_async();
         announce(nullptr, task.T_r % consumers != w);
     }
     /// dK and dV leave by way of K and V.
