@@ -176,7 +176,7 @@ TEST_CASE("order: a block that waits for one before it may wait for one that has
     CHECK_NOTHROW(launch_kernel(wait_for_the_block_before, {blocks, 1}, done.data()));
     const WithLastBlockFirst last_first;
     CHECK_THROWS_AS(launch_kernel(wait_for_the_block_before, {blocks, 1}, again.data()), CudaError);
-    CHECK(last_report().kind == "livelock");
+    CHECK(emulator::last_report().starts_with("livelock"));
 }
 
 /// The sum of random-looking floats: its last digits tell the order of the additions.
