@@ -228,8 +228,9 @@ void yield(const Place& where) {
             record_unwritten_read();
             abandon();
         }
-        fail(cudaErrorLaunchTimeout, where,
-             [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
+        fail(cudaErrorLaunchTimeout, where, [] {
+            return "livelock: threads only wait for one another" + blocks_without_room() + who_waits_where(*current->block);
+        });
     }
     step_aside();
 }
