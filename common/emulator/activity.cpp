@@ -25,6 +25,7 @@ struct Entry {
     std::uint64_t begin, end, happened;
     bool counts;  // false until what takes a while is over
     const void* tensor = nullptr;
+    const void* barrier = nullptr;
     std::uint64_t pending = 0;
 };
 
@@ -60,6 +61,11 @@ Note note_access(Doing what, const void* tensor, const Place& where) {
     const Note noted = note(what, where);
     if (noted != not_noted) recorder.entries[noted].tensor = tensor;
     return noted;
+}
+
+Note note_barrier(Note note, const void* barrier) {
+    if (note != not_noted) recorder.entries[note].barrier = barrier;
+    return note;
 }
 
 Note note_wgmma(std::uint64_t pending, const Place& where) {
@@ -102,7 +108,7 @@ void end_launch_recording(const Kernel& kernel, dim3 grid, dim3 block) {
     for (std::size_t i = 0; i < pcs.size(); ++i) lines[pcs[i]] = names[i];
     for (const Entry& e : recorder.entries)
         launch.activities.push_back({e.warp, e.what, e.place.pc ? lines[e.place.pc] : to_string(e.place.line), e.begin,
-                                     e.end, e.happened, e.counts, e.tensor, e.pending});
+                                     e.end, e.happened, e.counts, e.tensor, e.barrier, e.pending});
     recorder.entries.clear();
     recorder.launches.push_back(std::move(launch));
 }

@@ -34,6 +34,7 @@ void AsyncQueue::add(AsyncOperation operation) {
                              : percent < percent_at_once_ + percent_late_ ? late + draw(late)
                                                                           : 1 + draw(soon));
     if (all_is_late) operation.due = time_ + latest;
+    operation.issuer->polled = 0;  // what it polls now it has another reason for
     heap_.push_back(std::move(operation));
     std::push_heap(heap_.begin(), heap_.end(), later);
 }

@@ -215,6 +215,10 @@ void trace_access(std::uintptr_t address, std::size_t bytes, Access kind, bool s
         }
         kind = Access::atomic;
     }
+    // Who asks one word again and again waits for another thread. How long that takes is no property of the kernel, and
+    // differs from order to order: it counts as asked once.
+    const std::uintptr_t polls = thread.acquires ? address : 0;
+    if (std::exchange(thread.polled, polls) == address && polls) return;
     if (recording && !shared && kind != Access::cp_async)
         note_access(kind == Access::read ? Doing::load : Doing::store, reinterpret_cast<const void*>(address), where);
     const std::uint32_t number = trace.sites.number(where, address, bytes, kind, shared, is_volatile);

@@ -107,7 +107,8 @@ struct CountedWork {
 /// Calls `run` and counts what the kernels do that it launches. Slower than running them: the addresses of a warp's
 /// lanes are collected until all have come. Lanes are matched by instruction and by how often each has come to it since
 /// the last barrier; where lanes skip an instruction in some rounds of a loop, that may match them differently than a
-/// GPU would.
+/// GPU would. A thread that asks a word by load_acquire() until another one has written it counts as one that has asked
+/// once.
 CountedWork count_work(const std::function<void()>& run);
 
 /// As JSON, with or without the lines; without overlapped_exponentials and named_barriers. If LADDER_COUNTS names a

@@ -15,6 +15,9 @@ namespace emulator {
 struct Settings {
     std::uint64_t seed = 1;                        // decides the order in which threads and blocks run
     int multiprocessors = 4;  // this many blocks are resident and run interleaved; or LADDER_MULTIPROCESSORS
+    /// Blocks begin from the last one to the first; of a cluster all at once, as ever. CUDA promises no order in which
+    /// they begin: what waits for a block with a lower number may wait for one that has no room yet.
+    bool last_block_first = false;
     std::size_t shared_bytes_per_block = 227 * 1024;  // what a kernel can opt in to, as on sm_90
     std::size_t l2_bytes = 50 << 20;  // what the device says of itself: no cache is simulated
     std::size_t memory_bytes = std::size_t(16) << 30;

@@ -89,6 +89,13 @@ std::string who_waits_in(const Block& block, bool with_details) {
 
 std::string count_waiting(std::size_t n) { return count_threads(n) + (n == 1 ? " waits" : " wait"); }
 
+std::string blocks_without_room() {
+    const dim3 grid = running->grid;
+    const std::uint64_t all = std::uint64_t(grid.x) * grid.y * grid.z,
+                        begun = running->next_cluster * running->blocks_per_cluster();
+    return begun == all ? "" : fmt::format(", and {} of {} blocks have no room to begin", all - begun, all);
+}
+
 std::string who_waits_where(const Block& block) {
     std::string text = who_waits_in(block, true);
     for (const Block* other : block.cluster->blocks)

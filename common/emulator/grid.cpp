@@ -192,11 +192,15 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
     while (workspaces.size() < resident * launch.blocks_per_cluster())
         workspaces.push_back(std::make_unique<Workspace>());
+    const auto next_cluster = [&] {
+        const std::uint64_t n = launch.next_cluster++;
+        return settings().last_block_first ? clusters - 1 - n : n;
+    };
     std::vector<std::unique_ptr<ResidentCluster>> active;  // those that still have work
     for (unsigned i = 0; i < resident; ++i) {
         active.push_back(
             std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
-        active.back()->begin(launch.next_cluster++);
+        active.back()->begin(next_cluster());
     }
     std::optional<CrashGuard> guard(std::in_place, settings().longest_launch);
     while (!active.empty() && !launch.code) {
@@ -205,7 +209,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
         while (awaiting_store && !launch.code);
         if (!(*turn)->finished()) continue;
         if (launch.next_cluster < clusters)
-            (*turn)->begin(launch.next_cluster++);
+            (*turn)->begin(next_cluster());
         else
             active.erase(turn);
     }

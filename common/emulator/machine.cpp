@@ -228,8 +228,9 @@ void yield(const Place& where) {
             record_unwritten_read();
             abandon();
         }
-        fail(cudaErrorLaunchTimeout, where,
-             [] { return "livelock: threads only wait for one another" + who_waits_where(*current->block); });
+        fail(cudaErrorLaunchTimeout, where, [] {
+            return "livelock: threads only wait for one another" + blocks_without_room() + who_waits_where(*current->block);
+        });
     }
     step_aside();
 }
@@ -244,6 +245,7 @@ void made_progress() { running->idle_yields = 0; }
 void atomic_access(const void* address, std::size_t bytes, Order order, const std::source_location& where) {
     if (random_order.below(4) == 0) yield(where);
     current->in_atomic = true;
+    current->acquires = order == Order::acquire;
     const auto a = reinterpret_cast<std::uintptr_t>(address);
     if (a % bytes != 0)
         fail(cudaErrorMisalignedAddress, where,
@@ -259,7 +261,7 @@ void atomic_of_vector(const void* address, const std::source_location& where) {
 
 void atomic_compares(const void* expected) { current->order.compared = expected; }
 void atomic_is_over() {
-    current->in_atomic = false;
+    current->in_atomic = current->acquires = false;
     current->order.compared = nullptr;
 }
 void thread_fence() {

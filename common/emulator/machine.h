@@ -55,6 +55,8 @@ struct Thread {
     Place where;             // it waits, or where it last let others run
     const void* frame_of_wait = nullptr;  // on its stack, while it waits: what has called that
     bool in_atomic = false;  // between the read and the write of an atomic function
+    bool acquires = false;   // by that, and does no more: load_acquire()
+    std::uintptr_t polled = 0;  // while work is counted: the word that it has acquired, and nothing since
     ThreadCopies copies;
     CopyGroups bulk_stores;
     std::uint32_t write_mark = 0;  // what its stores leave behind for the async proxy to see, until its next fence

@@ -183,7 +183,7 @@ void fence_barrier_init(const Where&) {
 void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     const Operand operand{"barrier_arrive", where};
     read(barrier, operand);
-    if (recording) note(Doing::arrive, where);
+    if (recording) note_barrier(note(Doing::arrive, where), barrier);
     watch_use(barrier, operand);
     arrive(barrier, operand, watching ? release(*current) : Knowledge());
     perturb();
@@ -192,7 +192,7 @@ void barrier_arrive(std::uint64_t* barrier, const Where& where) {
 void barrier_arrive_expect_tx(std::uint64_t* barrier, unsigned bytes, const Where& where) {
     const Operand operand{"barrier_arrive_expect_tx", where};
     State state = read(barrier, operand);
-    if (recording) note(Doing::arrive, where);
+    if (recording) note_barrier(note(Doing::arrive, where), barrier);
     state.bytes += static_cast<int>(std::min(bytes, 2u * max_bytes));
     watch_use(barrier, operand);
     update(barrier, state, 1, watching ? release(*current) : Knowledge(), operand);
@@ -203,7 +203,7 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
     const Operand operand{"barrier_try_wait", where};
     if (parity > 1)
         fail(cudaErrorLaunchFailure, where, [&] { return fmt::format("wrong parity: {}, neither 0 nor 1", parity); });
-    const Note noted = recording ? note_begin(Doing::wait, where) : not_noted;
+    const Note noted = recording ? note_barrier(note_begin(Doing::wait, where), barrier) : not_noted;
     perturb();
     const auto is_over = [&] {
         if (read(barrier, operand).parity == parity) return false;

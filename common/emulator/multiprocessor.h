@@ -126,5 +126,7 @@ std::string called_at(const std::vector<std::string>& calls, const char* indenta
 /// "3 threads wait".
 std::string count_waiting(std::size_t n);
 std::string who_waits_where(const Block& block);
+/// ", and 3 of 4 blocks have no room to begin": who waits for one of them waits for ever. "" if all have begun.
+std::string blocks_without_room();
 
 }  // namespace emulator

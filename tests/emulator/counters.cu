@@ -10,6 +10,7 @@
 
 #include "device_array.h"
 #include "launch.h"
+#include "ptx/memory_order.h"
 #include "test_seed.h"
 
 namespace flashladder {
@@ -467,6 +468,36 @@ TEST_CASE("counts: an atomic is neither a load nor a store") {
     CHECK(work.total.shared_of(Access::atomic).accesses == 2);
     CHECK(work.total.shared_of(Access::write).accesses == 1);
     CHECK(one.download()[0] == 64);
+}
+
+/// Block 1 waits for block 0, three times for one word: at once, behind a store, behind a wait for another word.
+__global__ void wait_for_block_0(std::uint32_t* words, int* sum) {
+    if (blockIdx.x == 0) {
+        for (int i = 0; i < 50; ++i) __nanosleep(20);
+        ptx::store_release(&words[1], 1);
+        ptx::store_release(&words[0], 1);
+        return;
+    }
+    while (ptx::load_acquire(&words[0]) != 1) {
+    }
+    *sum = 1;
+    while (ptx::load_acquire(&words[0]) != 1) {
+    }
+    while (ptx::load_acquire(&words[1]) != 1) {
+    }
+    while (ptx::load_acquire(&words[0]) != 1) {
+    }
+}
+
+TEST_CASE("counts: who asks one word until it is written has asked once, in whatever order") {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        emulator::reseed(test_seed() + seed);
+        const DeviceArray<std::uint32_t> words(std::vector<std::uint32_t>(2));
+        const DeviceArray<int> sum(1);
+        const LaunchWork work = count_launch([&] { launch_kernel(wait_for_block_0, {2, 1}, words.data(), sum.data()); });
+        check_global(work.total.global_of(Access::atomic), 2 + 4, 6 * 4, 6 * 4, 6);
+    }
+    emulator::reseed(test_seed());
 }
 
 __global__ void arithmetic(float* x, double* y, int n) {

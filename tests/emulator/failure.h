@@ -78,4 +78,11 @@ struct WithMultiprocessors {
     const int before = emulator::settings().multiprocessors;
 };
 
+/// Blocks begin from the last to the first until the end of the scope.
+struct WithLastBlockFirst {
+    WithLastBlockFirst() { emulator::settings().last_block_first = true; }
+    ~WithLastBlockFirst() { emulator::settings().last_block_first = before; }
+    const bool before = emulator::settings().last_block_first;
+};
+
 }  // namespace flashladder

@@ -9,6 +9,7 @@
 #include "device_array.h"
 #include "failure.h"
 #include "launch.h"
+#include "ptx/memory_order.h"
 
 namespace flashladder {
 namespace {
@@ -137,6 +138,46 @@ TEST_CASE("order: the number of multiprocessors decides how many blocks are mixe
     int switches = 0;
     for (int i = 1; i < events; ++i) switches += order[i] / threads != order[i - 1] / threads;
     CHECK(switches == blocks - 1);
+}
+
+/// Block i notes that it was the n-th to begin.
+__global__ void note_beginning(int* next, int* begun) {
+    if (threadIdx.x == 0) begun[blockIdx.x] = atomicAdd(next, 1);
+}
+
+TEST_CASE("order: blocks begin from the first to the last, or from the last to the first") {
+    const WithMultiprocessors restore(1);
+    const auto beginnings = [] {
+        const DeviceArray<int> next(std::vector<int>{0}), begun(blocks);
+        launch_kernel(note_beginning, {blocks, threads}, next.data(), begun.data());
+        return begun.download();
+    };
+    CHECK(beginnings() == std::vector<int>{0, 1, 2, 3, 4, 5});
+    {
+        const WithLastBlockFirst last_first;
+        CHECK(beginnings() == std::vector<int>{5, 4, 3, 2, 1, 0});
+    }
+    CHECK(beginnings() == std::vector<int>{0, 1, 2, 3, 4, 5});
+}
+
+/// Each block waits for the one before it.
+__global__ void wait_for_the_block_before(std::uint32_t* done) {
+    if (blockIdx.x > 0)
+        while (ptx::load_acquire(&done[blockIdx.x - 1]) == 0) {
+        }
+    ptx::store_release(&done[blockIdx.x], 1);
+}
+
+TEST_CASE("order: a block that waits for one before it may wait for one that has no room") {
+    const WithMultiprocessors restore(2);
+    const WithPatience patience(10'000);
+    const std::vector<std::uint32_t> nobody(blocks);
+    const DeviceArray<std::uint32_t> done(nobody), again(nobody);
+    CHECK_NOTHROW(launch_kernel(wait_for_the_block_before, {blocks, 1}, done.data()));
+    const WithLastBlockFirst last_first;
+    CHECK_THROWS_AS(launch_kernel(wait_for_the_block_before, {blocks, 1}, again.data()), CudaError);
+    CHECK(emulator::last_report().starts_with(
+        "livelock: threads only wait for one another, and 4 of 6 blocks have no room to begin\n"));
 }
 
 /// The sum of random-looking floats: its last digits tell the order of the additions.

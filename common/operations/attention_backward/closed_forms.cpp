@@ -62,6 +62,22 @@ ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causa
             group * scores, 0};
 }
 
+/// Queries, and steps of B_r of them, that pass by blocks of B_c keys: by all, and by the first one, which has the most.
+struct Passing {
+    double rows = 0, most_rows = 0, steps = 0, most_steps = 0;
+};
+Passing passing(double N_q, double N_k, bool causal, double B_r, double B_c) {
+    Passing all;
+    for (double j = 0; j < N_k; j += B_c) {
+        const double first_step = std::floor((causal ? std::max(0.0, j - (N_k - N_q)) : 0) / B_r);
+        const double loaded = std::max(0.0, N_q - first_step * B_r),
+                     taken = std::max(0.0, blocks(N_q, B_r) - first_step);
+        all.rows += loaded, all.steps += taken;
+        all.most_rows = std::max(all.most_rows, loaded), all.most_steps = std::max(all.most_steps, taken);
+    }
+    return all;
+}
+
 /// Rungs 18 to 20, a head of K as above, 16-bit tensors. A step is B_r queries, all of whose sums of dQ grow, also of those
 /// that are none; the last kernel reads the sums and writes dQ. Each pair of a step and a block of B_c keys has an exponential
 /// for every score. `statistics`: bytes of them, for each query, that the first kernel reads and writes. Rung 20's are padded:
@@ -69,13 +85,7 @@ ClosedForm key_blocks(double N_q, double N_k, double d, double group, bool causa
 ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal, double B_r, double B_c,
                     double statistics, bool padded = false) {
     constexpr double bytes = 2;
-    double rows = 0, most_rows = 0, steps = 0, most_steps = 0;  // for all blocks of keys, and for the first one
-    for (double j = 0; j < N_k; j += B_c) {
-        const double first_step = std::floor((causal ? std::max(0.0, j - (N_k - N_q)) : 0) / B_r);
-        const double loaded = std::max(0.0, N_q - first_step * B_r), taken = std::max(0.0, blocks(N_q, B_r) - first_step);
-        rows += loaded, steps += taken;
-        most_rows = std::max(most_rows, loaded), most_steps = std::max(most_steps, taken);
-    }
+    const auto [rows, most_rows, steps, most_steps] = passing(N_q, N_k, causal, B_r, B_c);
     constexpr double of_query = 2 * float_bytes;  // LSE and D
     const double keys = bytes * 4 * N_k * d, a_row = bytes * 2 * d, sums = float_bytes * B_r * d;
     const double padding = padded ? (blocks(N_q, B_r) * B_r - N_q) * of_query : 0;
@@ -84,6 +94,24 @@ ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal,
     const auto tiles = [&](double rows, double steps) { return rows * a_row + (padded ? steps * B_r : rows) * of_query; };
     return {group * (once + tiles(rows, steps) + steps * sums) + keys,
             group * (once + tiles(most_rows, most_steps) + 2 * most_steps * sums) + keys, group * steps * B_r * B_c, 0};
+}
+
+/// Rung 21, a head of K as above. Of each step that queries have, sums are stored once, added to by all other blocks, and
+/// read once by the last block; with it 128 threads each ask for the state of every step. A block claims a step; it waits for
+/// who was first, or says that it is done: two words of 4 bytes each.
+ClosedForm by_writers(double N_q, double N_k, double d, double group, bool causal) {
+    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, threads = 128;
+    const double B_c = 128 * (128 / d), T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
+    const auto [rows, most_rows, steps, most_steps] = passing(N_q, N_k, causal, B_r, B_c);
+    const double sums = float_bytes * B_r * d, of_step = B_r * statistics, a_row = bytes * 2 * d;
+    // Before: O, dO and LSE are read; statistics, states and a counter are written.
+    const double before = N_q * (a_row + float_bytes) + T_q * (of_step + word) + word;
+    const double keys = bytes * 4 * N_k * d, dQ = bytes * N_q * d;
+    const double requested = before + rows * a_row + steps * (of_step + sums + 2 * word) + most_steps * sums +
+                             T_q * threads * word + dQ;
+    const double distinct =
+        before + most_rows * a_row + most_steps * (of_step + 2 * sums + word) + T_q * word + dQ;
+    return {group * requested + keys + T_k * word, group * distinct + keys + 2 * word, group * steps * B_r * B_c, 0};
 }
 
 }  // namespace
@@ -106,6 +134,8 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     if (stage == "20-warpgroup-backward")
         return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, narrow ? 128 : 64, 128, 3 * float_bytes,
                                         true));
+    if (stage == "21-dq-writer")
+        return times(kv_heads, by_writers(s.n_q, s.n_k, s.head_dim, group, s.causal));
     return {};
 }
 
