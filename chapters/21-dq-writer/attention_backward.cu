@@ -190,6 +190,7 @@ struct Consumer {
     const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
                          first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
+    tile::Operand<Element, 16, B_r> P_operand;  // of dV, which may be under way until the next step waits for it
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
     __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
@@ -249,7 +250,6 @@ struct Consumer {
         const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
-        tile::Operand<Element, 16, B_r> P_operand;
 #pragma unroll
         for (int u = 0; u < units<d>; ++u) {
             ColumnValues lse, D;
@@ -257,7 +257,7 @@ struct Consumer {
             Scores P_t, dS_t;
             tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
-            if (u > 0) ptx::pin(P_operand.fragment);
+            ptx::pin(P_operand.fragment);
             if (u == 0 && step.t > 0 && ptx::elect_one())
                 smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
             tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
@@ -268,7 +268,7 @@ struct Consumer {
             tile::wait<0>(dS_t);
             differentiate(dS_t, P_t, D);
             store_scores(dS_t, dS_at.slot, u);
-            ptx::fence_proxy_async();  // waits for these stores, and those of dQ: before a product begins that slows them
+            ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
             tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
         }
         // EXERCISE 21.2 Turns. dS^T of this consumer is announced, and with it dQ of the step before, if that was its
