@@ -129,8 +129,9 @@ void reseed(std::uint64_t seed) {
     random_order = Random(seed);
 }
 
-uint3 block_at(std::uint64_t cluster, unsigned rank) {
-    const uint3 place = unflatten(cluster, running->clusters());
+uint3 block_at(std::uint64_t n, unsigned rank) {
+    const dim3 clusters = running->clusters();
+    const uint3 place = unflatten(settings().last_block_first ? count(clusters) - 1 - n : n, clusters);
     const dim3 extent = running->cluster;
     const uint3 inside = unflatten(rank, extent);
     return {place.x * extent.x + inside.x, place.y * extent.y + inside.y, place.z * extent.z + inside.z};
@@ -192,15 +193,11 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
     const auto resident = static_cast<unsigned>(std::min<std::uint64_t>(fit, clusters));
     while (workspaces.size() < resident * launch.blocks_per_cluster())
         workspaces.push_back(std::make_unique<Workspace>());
-    const auto next_cluster = [&] {
-        const std::uint64_t n = launch.next_cluster++;
-        return settings().last_block_first ? clusters - 1 - n : n;
-    };
     std::vector<std::unique_ptr<ResidentCluster>> active;  // those that still have work
     for (unsigned i = 0; i < resident; ++i) {
         active.push_back(
             std::make_unique<ResidentCluster>(launch, static_shared, &workspaces[i * launch.blocks_per_cluster()]));
-        active.back()->begin(next_cluster());
+        active.back()->begin(launch.next_cluster++);
     }
     std::optional<CrashGuard> guard(std::in_place, settings().longest_launch);
     while (!active.empty() && !launch.code) {
@@ -209,7 +206,7 @@ int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sh
         while (awaiting_store && !launch.code);
         if (!(*turn)->finished()) continue;
         if (launch.next_cluster < clusters)
-            (*turn)->begin(next_cluster());
+            (*turn)->begin(launch.next_cluster++);
         else
             active.erase(turn);
     }

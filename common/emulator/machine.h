@@ -192,8 +192,8 @@ unsigned launch_registers(unsigned threads);
 /// Before a thread returns: it is an error if warps of its warpgroup have other numbers of registers.
 void check_registers(const Thread& thread);
 
-/// The index of block `rank` of a cluster.
-uint3 block_at(std::uint64_t cluster, unsigned rank);
+/// The index of block `rank` of the n-th cluster to begin.
+uint3 block_at(std::uint64_t n, unsigned rank);
 
 /// Runs the whole grid; the cudaError_t of its first failure, or 0.
 int run_grid(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, dim3 cluster);

@@ -160,6 +160,20 @@ TEST_CASE("order: blocks begin from the first to the last, or from the last to t
     CHECK(beginnings() == std::vector<int>{0, 1, 2, 3, 4, 5});
 }
 
+/// Blocks that follow one another on a multiprocessor have the same shared memory, one after the other.
+__global__ void note_in_shared_memory(int* notes) {
+    __shared__ int noted[threads];
+    noted[threadIdx.x] = blockIdx.x;
+    notes[blockIdx.x * threads + threadIdx.x] = noted[threadIdx.x];
+}
+
+TEST_CASE("order: blocks that begin from the last to the first do not race for their shared memory") {
+    const WithMultiprocessors restore(2);
+    const WithLastBlockFirst last_first;
+    const DeviceArray<int> notes(blocks * threads);
+    CHECK(emulator::find_race([&] { launch_kernel(note_in_shared_memory, {blocks, threads}, notes.data()); }) == "");
+}
+
 /// Each block waits for the one before it.
 __global__ void wait_for_the_block_before(std::uint32_t* done) {
     if (blockIdx.x > 0)
