@@ -357,13 +357,14 @@ struct Consumer {
         announce(&smem.scores.full[place_of_scores(step.t).slot], step.t >= consumers && step.t % consumers == w);
         const int late = step.t - 1;
         if (late >= 0 && late % consumers == w) {
+            constexpr int groups_of_dK = units<d>;
             Sums dQ_reg;
             smem.scores.wait_full(place_of_scores(late));
             begin_queries(dQ_reg, late);
             ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
             begin_keys(step);
             load_ahead(step);
-            tile::wait<units<d>>(dQ_reg);
+            tile::wait<groups_of_dK>(dQ_reg);
             ptx::pin(P_operand.fragment);
             end_queries(dQ_reg, late);
         } else {
