@@ -380,6 +380,7 @@ struct Consumer {
             smem.scores.wait_full(place_of_scores(last));
             begin_queries(dQ_reg, last);
             tile::wait<0>(dQ_reg);
+            ptx::pin(P_operand.fragment);
             end_queries(dQ_reg, last);
         }
         ptx::wgmma_wait<0>();
