@@ -161,7 +161,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // arrives at `sums_complete`.
     // TODO: your code, instead of this.
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    Step step = task.first();
+    for (; step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         smem.dQ_ring[w].wait_full(at);
         smem.dQ_ring[w].release(at);  // nothing is written: dQ is 0
@@ -189,6 +190,7 @@ struct Consumer {
     const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
                          first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
+    tile::Operand<Element, 16, B_r> P_operand;  // of dV, which may be under way until the next step waits for it
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
     __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
@@ -248,7 +250,6 @@ struct Consumer {
         const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
-        tile::Operand<Element, 16, B_r> P_operand;
 #pragma unroll
         for (int u = 0; u < units<d>; ++u) {
             ColumnValues lse, D;
@@ -256,7 +257,7 @@ struct Consumer {
             Scores P_t, dS_t;
             tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
-            if (u > 0) ptx::pin(P_operand.fragment);
+            ptx::pin(P_operand.fragment);
             if (u == 0 && step.t > 0 && ptx::elect_one())
                 smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
             tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
@@ -264,10 +265,11 @@ struct Consumer {
             weigh(P_t, lse, step, u);
             P_operand = tile::to_operand<Element>(P_t);
             load(D, smem.statistics[at.slot].D);
-            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
-            tile::wait<1>(dS_t);
+            tile::wait<0>(dS_t);
             differentiate(dS_t, P_t, D);
             store_scores(dS_t, dS_at.slot, u);
+            ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
         }
         // EXERCISE 21.2 Turns. dS^T of this consumer is announced, and with it dQ of the step before, if that was its
         // own. Its turn is each step of which t % consumers is w: then it finds dQ of the step, from dS^T of both, and
@@ -311,9 +313,8 @@ struct Consumer {
             to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
         }
     }
-    /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
+    /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ of the step before.
     __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
-        ptx::fence_proxy_async();
         __syncwarp();
         const bool elected = ptx::elect_one();
         if (elected && scores_full) ptx::barrier_arrive(*scores_full);
@@ -324,6 +325,7 @@ struct Consumer {
         ptx::barrier_wait(smem.keys_full, 0);
         for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
+        ptx::fence_proxy_async();
         announce(nullptr, task.T_r % consumers != w);
     }
     /// dK and dV leave by way of K and V.

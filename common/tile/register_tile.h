@@ -69,6 +69,17 @@ __device__ __forceinline__ void multiply_all(Accumulator<rows, columns>& C, floa
             for (int e = 0; e < 4; ++e) C.fragment[r][c][e] *= factor;
 }
 
+/// Each element of C times the one of B in its place.
+template <int rows, int columns>
+__device__ __forceinline__ void multiply_elements(Accumulator<rows, columns>& C, const Accumulator<rows, columns>& B) {
+#pragma unroll
+    for (int r = 0; r < rows / 16; ++r)
+#pragma unroll
+        for (int c = 0; c < columns / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) C.fragment[r][c][e] *= B.fragment[r][c][e];
+}
+
 /// Multiplies each row by its value.
 template <int rows, int columns>
 __device__ __forceinline__ void multiply_rows(Accumulator<rows, columns>& C, const RowValues<rows>& factor) {

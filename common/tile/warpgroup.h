@@ -31,9 +31,10 @@ __device__ __forceinline__ auto registers(Accumulator<16, columns>& C) -> float 
     return reinterpret_cast<float(&)[columns / 2]>(C.fragment);
 }
 
-/// Begins C = A B^T for A (64, depth) and B (columns, depth), both in shared memory.
+/// Begins C = A B^T, or C += A B^T if `add`, for A (64, depth) and B (columns, depth), both in shared memory.
 template <int columns, class TileA, class TileB>
-__device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, columns>& C, const TileA& A, const TileB& B) {
+__device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, columns>& C, const TileA& A, const TileB& B,
+                                                          bool add = false) {
     using Element = typename TileA::Element;
     static_assert(std::is_same_v<Element, typename TileB::Element>, "A B^T: A and B must have elements of one type");
     static_assert(TileA::rows == 64, "C = A B^T: A must have 64 rows, as a warpgroup multiplies them");
@@ -42,7 +43,7 @@ __device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, column
     ptx::wgmma_fence(registers(C));
 #pragma unroll
     for (int k = 0; k < TileA::columns; k += 16)
-        ptx::wgmma<Element>(registers(C), columns_of(A, k), columns_of(B, k), k > 0);
+        ptx::wgmma<Element>(registers(C), columns_of(A, k), columns_of(B, k), add || k > 0);
     ptx::wgmma_commit();
 }
 

@@ -160,7 +160,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // and not before they have been written. Then the buffer is released. When all sums of this writer are complete, it
     // arrives at `sums_complete`.
     // STARTER lcsf::RingPosition<1> at;
-    // STARTER for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    // STARTER Step step = task.first();
+    // STARTER for (; step.t < task.T_r; task.advance(step)) {
     // STARTER     if (step.t % consumers != w) continue;
     // STARTER     smem.dQ_ring[w].wait_full(at);
     // STARTER     smem.dQ_ring[w].release(at);  // nothing is written: dQ is 0
@@ -168,7 +169,8 @@ __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& t
     // STARTER }
     // STARTER ptx::barrier_arrive(smem.sums_complete);
     lcsf::RingPosition<1> at;
-    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+    Step step = task.first();
+    for (; step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
         std::uint32_t* state = task.p.states + task.place_of(step);
         float* sums = task.p.dQ_sums + task.place_of(step) * B_r * d;
@@ -213,6 +215,7 @@ struct Consumer {
     const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
                          first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
+    tile::Operand<Element, 16, B_r> P_operand;  // of dV, which may be under way until the next step waits for it
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
 
     __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
@@ -272,7 +275,6 @@ struct Consumer {
         const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
         smem.queries.wait_full(at);
         smem.scores.wait_empty(dS_at);
-        tile::Operand<Element, 16, B_r> P_operand;
 #pragma unroll
         for (int u = 0; u < units<d>; ++u) {
             ColumnValues lse, D;
@@ -280,7 +282,7 @@ struct Consumer {
             Scores P_t, dS_t;
             tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
-            if (u > 0) ptx::pin(P_operand.fragment);
+            ptx::pin(P_operand.fragment);
             if (u == 0 && step.t > 0 && ptx::elect_one())
                 smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
             tile::begin_multiply_transposed(dS_t, V(u), dO_smem);
@@ -288,10 +290,11 @@ struct Consumer {
             weigh(P_t, lse, step, u);
             P_operand = tile::to_operand<Element>(P_t);
             load(D, smem.statistics[at.slot].D);
-            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
-            tile::wait<1>(dS_t);
+            tile::wait<0>(dS_t);
             differentiate(dS_t, P_t, D);
             store_scores(dS_t, dS_at.slot, u);
+            ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
         }
         // EXERCISE 21.2 Turns. dS^T of this consumer is announced, and with it dQ of the step before, if that was its
         // own. Its turn is each step of which t % consumers is w: then it finds dQ of the step, from dS^T of both, and
@@ -311,11 +314,12 @@ struct Consumer {
         // STARTER }
         announce(&smem.scores.full[dS_at.slot], step.t > 0 && step.t % consumers != w);
         if (step.t % consumers == w) {
+            constexpr int groups_of_dK = units<d>;
             smem.scores.wait_full(dS_at);
             Sums dQ_reg;
             begin_queries(dQ_reg, dS_at.slot);
             begin_keys(step, dS_at.slot);
-            tile::wait<units<d>>(dQ_reg);
+            tile::wait<groups_of_dK>(dQ_reg);
             ptx::pin(P_operand.fragment);
             if (ptx::elect_one()) smem.scores.release(dS_at);
             smem.dQ_ring[w].wait_empty({0, unsigned(step.t / consumers % 2)});
@@ -349,9 +353,8 @@ struct Consumer {
             to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
         }
     }
-    /// What this warp has stored to shared memory is announced: dS^T, unless null, and dQ of the step before.
+    /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ of the step before.
     __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
-        ptx::fence_proxy_async();
         __syncwarp();
         const bool elected = ptx::elect_one();
         if (elected && scores_full) ptx::barrier_arrive(*scores_full);
@@ -362,6 +365,7 @@ struct Consumer {
         ptx::barrier_wait(smem.keys_full, 0);
         for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         ptx::wgmma_wait<0>();
+        ptx::fence_proxy_async();
         announce(nullptr, task.T_r % consumers != w);
     }
     /// dK and dV leave by way of K and V.
