@@ -1,12 +1,321 @@
-// Rung 22. Each exercise is judged on inputs where the later ones, still open, do not matter.
+// Rung 22. Each exercise is judged on inputs where the later one, still open, does not matter.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "attention_backward_suite.h"
+#include "launch.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
+#include "warp_activity.h"
+#endif
 
 namespace flashladder::attention_backward {
 namespace {
 
 [[maybe_unused]] const StrictBarriers strict_barriers;
+
+constexpr int unit = 64, B_r = 64, consumers = 2;  // keys that a consumer multiplies at a time; queries of a step
+constexpr int units_of_block(int d) { return consumers * 128 / d; }
+constexpr int keys_of_a_block(int d) { return units_of_block(d) * unit; }  // B_c
+
+/// -D of each query is another whole number; all else that dK is made of is 1, 0, or divides by a power of 2. Where
+/// dP^T begins with something else, dK says with what: each query has a column of it. False if it does, and then the
+/// test has failed.
+bool check_first_summands(int d) {
+    const std::size_t keys = std::size_t(keys_of_a_block(d)), width = std::size_t(d);
+    attention::Inputs forward{shape_of(1, B_r, int(keys), d), {}, {}, {}, 1};
+    forward.Q.resize(B_r * width), forward.K.resize(keys * width), forward.V.resize(keys * width);
+    std::vector<float> dO(B_r * width);
+    for (std::size_t i = 0; i < B_r; ++i) forward.Q[i * width + i] = 1, dO[i * width] = float(i + 1);
+    for (std::size_t j = 0; j < keys; ++j) forward.V[j * width] = 1;
+    try {
+        const Outputs out = run(stage_under_test(), with_forward_pass(forward, dO));
+        for (std::size_t i = 0; i < B_r; ++i)
+            for (std::size_t j = 0; j < keys; ++j) {
+                const int expected = -int(i + 1);
+                const float differs = out.dK[j * width + i] * float(keys), found = float(expected) + differs;
+                if (std::abs(differs) < 0.25f) continue;
+                const bool known = std::abs(found - std::round(found)) < 0.01f && std::abs(found) < B_r + 0.5f;
+                const std::string which = !known                   ? "of no query"
+                                          : std::round(found) == 0 ? "no summand"
+                                          : found > 0 ? fmt::format("D of query {}, not -D", std::round(found) - 1)
+                                                      : fmt::format("minus_D[{}]", std::round(-found) - 1);
+                FAIL_CHECK(
+                    fmt::format("dP^T of key {} and query {} begins with {:.3g}, {}; expected {}, minus_D[{}] (d {})",
+                                j, i, found, which, expected, i, d));
+                return false;
+            }
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        return false;
+    }
+    return true;
+}
+
+#ifndef FLASHLADDER_GPU
+using emulator::Access;
+using emulator::Activity;
+using emulator::Doing;
+
+constexpr std::uint64_t bytes = 2, of_statistics = 8, float_bytes = 4, warps = 4 * consumers;
+constexpr std::uint64_t units_of_consumer(int d) { return std::uint64_t(units_of_block(d)) / consumers; }
+
+/// Matrix instructions of a consumer in a step: of its units S^T, dP^T and dV, then in its turn dQ, and dK.
+constexpr std::uint64_t of_scores(int d) { return std::uint64_t(d / 16); }
+constexpr std::uint64_t of_values = B_r / 16;  // of a unit
+constexpr std::uint64_t of_queries(int d) { return std::uint64_t(units_of_block(d) * unit / 16); }
+constexpr std::uint64_t of_keys(int d) { return units_of_consumer(d) * (B_r / 16); }
+constexpr std::uint64_t before_queries(int d) { return units_of_consumer(d) * (2 * of_scores(d) + of_values); }
+
+/// What is loaded beside products is slow: few loads. False if there are more, and then the test has failed.
+bool check_loads(int d) {
+    constexpr std::uint64_t T_r = 3, loads = B_r / 8;
+    const Inputs in = backward_inputs(shape_of(1, int(T_r) * B_r, keys_of_a_block(d), d), Values::normal, test_seed());
+    try {
+        const emulator::Work work = work_of(count_stage(stage_under_test(), in), "out_of_step");
+        // But for one at the end: who is last.
+        const std::uint64_t found = (work.shared_of(Access::read).accesses - warps) / (warps * T_r),
+                            expected = loads * (1 + units_of_consumer(d));
+        check_count(
+            fmt::format("loads of a warp from shared memory in a step: {0} of log-sum-exps, and for each of its units "
+                        "{0} of -D, of two columns each",
+                        loads),
+            found, expected, fmt::format("d {}", d));
+        return found == expected;
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        return false;
+    }
+}
+
+/// This gradient is right, without a race, also with copies and products that end as late as the waits allow. False if
+/// not.
+bool check_that(const Inputs& in, const std::string& gradient, const std::string& what) {
+    const std::string race = emulator::find_race([&] { run(stage_under_test(), in); });
+    CHECK_MESSAGE(race.empty(), race);
+    if (!race.empty()) return false;
+    const auto wrong_with = [&] { return gradient.empty() ? fault(in) : fault_of(gradient, in); };
+    std::string wrong = wrong_with();
+    if (wrong.empty()) {
+        const Late late;
+        wrong = wrong_with();
+    }
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+    return wrong.empty();
+}
+
+/// How many of them are under way at a moment.
+std::uint64_t under_way(const Activity* begin, const Activity* end, std::uint64_t at) {
+    return std::uint64_t(std::count_if(begin, end, [=](const Activity& a) { return a.begin < at && at < a.happened; }));
+}
+
+/// What a consumer waits for: in its turn alone for dS^T of both, of the step before, which both have long stored; and
+/// never for dK, which the next step still has time for.
+void check_turns(int d, std::uint64_t T_r) {
+    std::vector<Activity> all;
+    const Inputs in = backward_inputs(shape_of(1, int(T_r) * B_r, 100, d), Values::normal, test_seed());
+    try {
+        for (const auto& launch : emulator::record_activity(
+                 0, [&] { run(stage_under_test(), in); }, true))
+            if (launch.kernel.find("out_of_step") != std::string::npos) all = launch.activities;
+    } catch (const CudaError& error) {
+        FAIL_CHECK(error.what());
+        return;
+    }
+    // Of the barriers at which both consumers arrive, they wait for those of dS^T alone; and for those of the producer.
+    std::set<const void*> arrived[consumers], of_both, of_scores, of_producer;
+    for (const Activity& a : all) {
+        if (a.what != Doing::arrive || !a.barrier) continue;
+        if (a.warp == 0) of_producer.insert(a.barrier);
+        if (a.warp >= 4) arrived[a.warp / 4 - 1].insert(a.barrier);
+    }
+    std::ranges::set_intersection(arrived[0], arrived[1], std::inserter(of_both, of_both.end()));
+    for (const Activity& a : all)
+        if (a.what == Doing::wait && a.warp >= 4 && of_both.contains(a.barrier)) of_scores.insert(a.barrier);
+    const std::uint64_t loop = T_r * (before_queries(d) + of_keys(d));
+    for (unsigned w = 0; w < consumers; ++w) {
+        const std::uint64_t turns = (T_r + 1 - w) / 2;
+        const std::string with = fmt::format("consumer {}, d {}, {} steps", w, d, T_r);
+        std::vector<Activity> products, waits, of_loads;  // of its first warp
+        std::vector<const void*> announced;               // the barrier of dS^T, in each step
+        std::uint64_t exponentials = 0, turn = 0;
+        for (const Activity& a : all) {
+            if (a.warp != 4 * (1 + w)) continue;
+            if (a.what == Doing::product) products.push_back(a);
+            if (a.what == Doing::exponential) ++exponentials;
+            if (a.what == Doing::arrive && of_scores.contains(a.barrier)) announced.push_back(a.barrier);
+            if (a.what != Doing::wait || !a.counts) continue;
+            waits.push_back(a);
+            if (of_producer.contains(a.barrier)) of_loads.push_back(a);
+            if (!of_scores.contains(a.barrier)) continue;
+            // Scores of a step become weights before dQ, of whichever step.
+            const bool behind = products.size() >= loop + turn++ * of_queries(d);
+            const std::uint64_t step = behind ? T_r : exponentials / (units_of_consumer(d) * B_r / 2) - 1;
+            const auto last = std::ranges::find(announced.rbegin(), announced.rend(), a.barrier);
+            const std::uint64_t of_step = std::uint64_t(announced.rend() - last) - 1;
+            if (last != announced.rend() && step == of_step + 1) continue;
+            FAIL_CHECK(fmt::format(
+                "in step {} a consumer waits for dS^T of step {}, so for what the other one is doing now; "
+                "expected, in its turn, dS^T of the step before, and behind the last step that of the last ({})",
+                step, last == announced.rend() ? step : of_step, with));
+            return;
+        }
+        check_count(fmt::format("times that a consumer waits for dS^T of both, in {} steps: its turns", T_r), turn,
+                    turns, with);
+        check_count("matrix instructions of a warp", products.size(), loop + turns * of_queries(d), with);
+        check_count("times that a consumer waits for what is loaded: keys, and queries of each step", of_loads.size(),
+                    1 + T_r, with);
+        if (turn != turns || products.size() != loop + turns * of_queries(d) || of_loads.size() != 1 + T_r) return;
+        // Of dV in one step at least: where both consumers wait for products, those that were begun first end first.
+        std::uint64_t dV_at_dQ = 0, dK_behind_dQ = of_keys(d), dK_at_loads = of_keys(d), dK_at_next = of_keys(d);
+        const Activity* of_step = products.data();
+        for (std::uint64_t t = 0; t + 1 < T_r; ++t) {
+            const Activity *of_dQ = of_step + before_queries(d),
+                           *of_dK = of_dQ + (t > 0 && (t - 1) % consumers == w ? of_queries(d) : 0),
+                           *next = of_dK + of_keys(d);
+            dV_at_dQ = std::max(dV_at_dQ, under_way(of_step, of_dQ, of_dQ->begin));
+            dK_at_next = std::min(dK_at_next, under_way(of_dK, next, next->begin));
+            if (d == 64) dK_at_loads = std::min(dK_at_loads, under_way(of_dK, next, of_loads[2 + t].begin));
+            if (of_dQ != of_dK) {
+                std::uint64_t waited = ~std::uint64_t(0);  // until when dQ has been
+                for (const Activity& wait : waits)
+                    if (wait.end > of_dK[-1].happened) waited = std::min(waited, wait.end);
+                dK_behind_dQ = std::min(dK_behind_dQ, under_way(of_dK, next, waited));
+            }
+            of_step = next;
+        }
+        check_count(
+            "matrix instructions under way when dQ, or dK where it is not a consumer's turn, is begun: those of dV",
+            dV_at_dQ, of_values, with);
+        check_count("matrix instructions under way when dQ has been waited for: those of dK", dK_behind_dQ, of_keys(d),
+                    with);
+        check_count("matrix instructions under way when the next step's log-sum-exps are waited for: those of dK",
+                    dK_at_loads, of_keys(d), with);
+        check_count("matrix instructions under way when the next step begins: those of dK", dK_at_next, of_keys(d),
+                    with);
+    }
+}
+#else
+bool check_that(const Inputs& in, const std::string& gradient, const std::string& what) {
+    const std::string wrong = gradient.empty() ? fault(in) : fault_of(gradient, in);
+    CHECK_MESSAGE(wrong.empty(), what, "; ", wrong);
+    return wrong.empty();
+}
+bool check_loads(int) { return true; }
+#endif
+
+TEST_CASE("EXERCISE 22.1: dP^T begins with -D") {
+    for (const int d : {64, 128}) {
+        if (!check_first_summands(d)) return;
+        // Several steps, heads one after the other: each has statistics in its own slot.
+        for (const AttentionShape& shape :
+             {shape_of(1, drawn_length(B_r, 2 * B_r + 1, 5 * B_r, 0), drawn_length(unit, 70, 150, 1), d),
+              grouped(causal(shape_of(2, drawn_length(B_r, 70, 130, 2), drawn_length(unit, 70, 150, 3), d)))})
+            for (const char* gradient : {"dK", "dQ"})
+                if (!check_that(backward_inputs(shape, Values::normal, test_seed()), gradient, "dP^T begins with -D"))
+                    return;
+        if (!check_loads(d)) return;
+    }
+}
+
+TEST_CASE("EXERCISE 22.2: dQ, a step late") {
+    // One step alone, two, three or more, odd or even; heads one after the other; blocks of keys that not all queries
+    // see.
+    for (const int d : {64, 128})
+        for (const AttentionShape& shape :
+             {shape_of(2, drawn_length(B_r, 1, B_r, 0), 70, d),
+              grouped(shape_of(2, drawn_length(B_r, 1, B_r, 1), 70, d)),
+              shape_of(1, drawn_length(B_r, 2 * B_r + 1, 3 * B_r, 2), drawn_length(unit, 100, 200, 3), d),
+              shape_of(1, drawn_length(B_r, 3 * B_r + 1, 6 * B_r, 4), drawn_length(unit, 100, 200, 5), d),
+              grouped(
+                  causal(shape_of(3, drawn_length(B_r, 100, 2 * B_r + 50, 6), drawn_length(unit, 40, 200, 7), d)))}) {
+            const int steps = shape.heads / shape.kv_heads * ((shape.n_q + B_r - 1) / B_r);
+            const Inputs in = backward_inputs(shape, Values::normal, test_seed());
+            if (!check_that(in, "", fmt::format("{}{} steps", shape.causal ? "up to " : "", steps))) return;
+        }
+#ifndef FLASHLADDER_GPU
+    for (const std::uint64_t T_r : {6u, 7u}) check_turns((T_r + test_seed()) % 2 ? 64 : 128, T_r);
+#endif
+}
+
+TEST_CASE("agrees with the reference: lengths near the edges of steps and of blocks of keys") {
+    for (const int d : {64, 128})
+        for (const bool is_causal : {false, true, true}) {
+            const std::uint64_t turn = static_cast<std::uint64_t>(d + is_causal);
+            AttentionShape shape =
+                shape_of(2, drawn_length(B_r, 20, 300, turn), drawn_length(keys_of_a_block(d), 20, 300, turn + 1), d);
+            shape.causal = is_causal;
+            shape.batch = 2;
+            shape.dtype = test_seed() % 2 ? DType::bf16 : DType::f16;
+            check_gradients(backward_inputs(grouped(shape), Values::normal, test_seed()), "lengths near edges");
+        }
+}
+
+TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they hold") {
+    for (const int d : {64, 128})
+        check_hidden_keys_reach_nobody(shape_of(1, 400, 400, d), keys_of_a_block(d), keys_of_a_block(d));
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
+    check_whatever_order();
+}
+
+TEST_CASE("counted: five products by wgmma, an exponential a score, dS^T and dQ are stored, no conflicts") {
+    for (const int d : {64, 128}) {
+        const std::uint64_t N = 512, width = static_cast<std::uint64_t>(d);
+        const auto counts =
+            count_stage(stage_under_test(), backward_inputs(shape_of(1, N, N, d), Values::normal, test_seed()));
+        const emulator::Work& work = work_of(counts, "out_of_step");
+        const std::uint64_t B_c = std::uint64_t(keys_of_a_block(d)), blocks = N / B_c, T_r = N / B_r;
+        const std::string with = fmt::format(" (d {})", d);
+        check_count("matrix instructions, of a warpgroup: four products by each consumer, dQ by one" + with,
+                    work.matrix_instructions,
+                    blocks * T_r * (consumers * (before_queries(d) + of_keys(d)) + of_queries(d)));
+        check_count("exponentials" + with, work.exponentials, N * N);
+        check_count(
+            "bytes that threads write to shared memory: dS^T, dQ of a step, the gradients at the end, who is last" +
+                with,
+            work.shared_of(Access::write).requested_bytes,
+            N * N * bytes + blocks * N * width * float_bytes + 3 * N * width * bytes + blocks);
+        check_count(
+            "bytes of atomics: a claim for each step of a block, another word waited for or told, who is last" + with,
+            work.global_of(Access::atomic).requested_bytes, float_bytes * (2 * T_r + 1) * blocks);
+        check_count("barriers of a block" + with, work.barriers, blocks);
+        check_count(
+            "barriers of warpgroups: each consumer's one a step, four a block, two for each step of dQ at the end" +
+                with,
+            work.named_barriers, blocks * (consumers * T_r + 4) + 2 * T_r);
+        for (const auto& launch : counts.work.launches) {
+            check_count("bank conflicts of " + launch.kernel, launch.total.all_shared().conflicts, 0);
+            if (launch.kernel.find("out_of_step") == std::string::npos) continue;
+            const std::uint64_t slots = d == 64 ? 3 : 2, a_step = B_r * (2 * width * bytes + of_statistics);
+            const std::uint64_t tiles = 2 * B_c * width * bytes + slots * a_step + 2 * B_c * B_r * bytes +
+                                        consumers * B_r * width * float_bytes;
+            check_count("bytes of shared memory: tiles and barriers" + with, launch.dynamic_shared_bytes, tiles,
+                        tiles + 1024);
+        }
+    }
+}
+#endif
+
+TEST_CASE(
+    "needs a float for each element of dQ, statistics of each query, of whole steps, and words for who has come") {
+    AttentionShape shape = shape_of(6, 999, 1, 64);
+    shape.batch = 2;
+    CHECK(stage_under_test().scratch_bytes(shape) == 2 * 6 * (16 * (64 * (4 * 64 + 8) + 4) + 4));
+    shape.head_dim = 128;
+    shape.n_q = 960;
+    CHECK(stage_under_test().scratch_bytes(shape) == 2 * 6 * (15 * (64 * (4 * 128 + 8) + 4) + 4));
+}
 
 }  // namespace
 }  // namespace flashladder::attention_backward

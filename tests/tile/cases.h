@@ -90,6 +90,7 @@ struct RegisterCase {
     Floats (*change)(Change change, const Floats& C, const Floats& row_values, const Floats& parameters);
     /// For each row what its four lanes say is the largest of it and of m: (2 rows, 4).
     Floats (*row_max)(const Floats& C, const Floats& m);
+    Floats (*multiply_elements)(const Floats& C, const Floats& B);
     Bits16 (*to_operand)(Element element, const Floats& C);  // null for 8 columns
 };
 std::vector<RegisterCase> register_cases();
@@ -149,11 +150,14 @@ struct WarpgroupCase {
 };
 std::vector<WarpgroupCase> warpgroup_cases();
 
+enum class Factors { plain, second_transposed, first_transposed };
 struct SharedProductCase {
     Element element;
+    Factors factors;
     int columns, depth;
-    /// C + A B by two warpgroups, A in shared memory too. A is (128, depth), B is (depth, columns), C is (128, columns).
-    Floats (*multiply)(const Bits16& A, const Bits16& B, const Floats& C);
+    /// A B by two warpgroups, to which C is added if `add`; A in shared memory too. A is (128, depth), B is (depth,
+    /// columns), C is (128, columns). As they lie in memory: B may be (columns, depth), or A twice (depth, 64).
+    Floats (*multiply)(const Bits16& A, const Bits16& B, const Floats& C, bool add);
 };
 std::vector<SharedProductCase> shared_product_cases();
 

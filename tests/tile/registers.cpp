@@ -134,6 +134,18 @@ TEST_CASE("registers: row_max of small and of hidden elements is no larger than 
     }
 }
 
+TEST_CASE("registers: multiply_elements multiplies each by the one in its place") {
+    Random random(test_seed());
+    for (const RegisterCase& c : register_cases()) {
+        const std::size_t n = std::size_t(2) * c.rows * c.columns;
+        const Floats C = normal_floats(random, n), B = normal_floats(random, n), found = c.multiply_elements(C, B);
+        for (std::size_t i = 0; i < n; ++i) {
+            INFO(c.rows, " x ", c.columns, ", element ", i);
+            REQUIRE(found[i] == C[i] * B[i]);
+        }
+    }
+}
+
 TEST_CASE("registers: to_operand rounds each element, and moves none") {
     Random random(test_seed());
     for (const RegisterCase& c : register_cases())

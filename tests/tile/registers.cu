@@ -53,6 +53,16 @@ __global__ void row_max_kernel(const float* C, const float* m, float* results) {
     write(results + first * 4, tile::row_max(C_reg, values));
 }
 
+template <int rows, int columns>
+__global__ void multiply_elements_kernel(const float* C, const float* B, float* results) {
+    const int first = threadIdx.x / warp * rows;
+    tile::Accumulator<rows, columns> C_reg, B_reg;
+    read(C_reg, C + first * columns);
+    read(B_reg, B + first * columns);
+    tile::multiply_elements(C_reg, B_reg);
+    write(results + first * columns, C_reg);
+}
+
 template <class T, int rows, int columns>
 __global__ void to_operand_kernel(const float* C, std::uint16_t* results) {
     const int first = threadIdx.x / warp * rows;
@@ -95,6 +105,14 @@ Floats row_max(const Floats& C, const Floats& m) {
 }
 
 template <int rows, int columns>
+Floats multiply_elements(const Floats& C, const Floats& B) {
+    const DeviceArray<float> C_device(C), B_device(B), results(C.size());
+    launch_kernel(multiply_elements_kernel<rows, columns>, {1, 2 * warp}, C_device.data(), B_device.data(),
+                  results.data());
+    return results.download();
+}
+
+template <int rows, int columns>
 Bits16 to_operand(Element element, const Floats& C) {
     const DeviceArray<float> C_device(C);
     const DeviceArray<std::uint16_t> results(C.size());
@@ -106,7 +124,8 @@ Bits16 to_operand(Element element, const Floats& C) {
 
 template <int rows, int columns>
 RegisterCase register_case() {
-    RegisterCase c{rows, columns, change<rows, columns>, row_max<rows, columns>, nullptr};
+    RegisterCase c{rows, columns, change<rows, columns>, row_max<rows, columns>, multiply_elements<rows, columns>,
+                   nullptr};
     if constexpr (columns % 16 == 0) c.to_operand = to_operand<rows, columns>;
     return c;
 }

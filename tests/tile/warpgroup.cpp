@@ -72,17 +72,30 @@ TEST_CASE("wait: an operand in registers is free again, and an accumulator whole
     }
 }
 
-TEST_CASE("begin_multiply, both factors in shared memory: added to what is there") {
+/// Two matrices (rows / 2, columns) below each other, of which each is transposed.
+Bits16 each_half_transposed(const Bits16& A, int columns) {
+    constexpr int half = rows / 2;
+    Bits16 A_t(A.size());
+    for (int i = 0; i < rows; ++i)
+        for (int k = 0; k < columns; ++k) A_t[(i / half * columns + k) * half + i % half] = A[i * columns + k];
+    return A_t;
+}
+
+TEST_CASE("begin_multiply, _transposed, _of_transposed, both factors in shared memory: added to what is there or not") {
     if (!has_warpgroups()) return;
     Random random(test_seed());
-    for (const SharedProductCase& c : shared_product_cases()) {
-        INFO(c.columns, " columns, depth ", c.depth);
-        const Bits16 A = whole_elements(random, c.element, std::size_t(rows) * c.depth),
-                     B = whole_elements(random, c.element, std::size_t(c.depth) * c.columns);
-        Floats C(std::size_t(rows) * c.columns);
-        for (float& x : C) x = float(draw(random, -1000, 1000));
-        check_equal(c.multiply(A, B, C), product(c.element, A, B, c.columns, 1, c.columns, c.depth, C));
-    }
+    for (const SharedProductCase& c : shared_product_cases())
+        for (const bool add : {true, false}) {
+            INFO(c.columns, " columns, depth ", c.depth, ", factors ", int(c.factors), ", add ", add);
+            const Bits16 A = whole_elements(random, c.element, std::size_t(rows) * c.depth),
+                         B = whole_elements(random, c.element, std::size_t(c.depth) * c.columns);
+            Floats C(std::size_t(rows) * c.columns);
+            for (float& x : C) x = float(draw(random, -1000, 1000));
+            const bool A_t = c.factors == Factors::first_transposed, B_t = c.factors == Factors::second_transposed;
+            check_equal(c.multiply(A_t ? each_half_transposed(A, c.depth) : A, B, C, add),
+                        product(c.element, A, B, B_t ? 1 : c.columns, B_t ? c.depth : 1, c.columns, c.depth,
+                                add ? C : Floats(C.size())));
+        }
 }
 
 TEST_CASE("columns_of, rows_of: the numbers that lesson 09 works out") {

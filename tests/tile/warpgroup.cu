@@ -111,17 +111,18 @@ WarpgroupCase warpgroup_case() {
     return {element_of<T>, keys, d, multiply<T, keys, d>, reuse<T, keys, d>};
 }
 
-template <class T, int columns, int depth>
+template <class T, Factors factors, int columns, int depth>
 struct SharedProduct {
-    using A = tile::SharedTile<T, 64, depth, tile::Swizzled<128>>;  // of a warpgroup
-    using B = tile::SharedTile<T, depth, columns, tile::Swizzled<128>>;
+    static constexpr bool A_t = factors == Factors::first_transposed, B_t = factors == Factors::second_transposed;
+    using A = tile::SharedTile<T, A_t ? depth : 64, A_t ? 64 : depth, tile::Swizzled<128>>;  // of a warpgroup
+    using B = tile::SharedTile<T, B_t ? columns : depth, B_t ? depth : columns, tile::Swizzled<128>>;
     static constexpr std::size_t bytes = (warpgroups * A::elements + B::elements) * sizeof(T);
 };
 
-template <class T, int columns, int depth>
+template <class T, Factors factors, int columns, int depth>
 __global__ void __launch_bounds__(threads)
-    shared_product_kernel(const std::uint16_t* A, const std::uint16_t* B, const float* C, float* D) {
-    using All = SharedProduct<T, columns, depth>;
+    shared_product_kernel(const std::uint16_t* A, const std::uint16_t* B, const float* C, bool add, float* D) {
+    using All = SharedProduct<T, factors, columns, depth>;
     T* memory = dynamic_shared<T>();
     for (int w = 0; w < warpgroups; ++w)
         write(typename All::A{memory + w * All::A::elements}, A + w * All::A::elements);
@@ -134,23 +135,26 @@ __global__ void __launch_bounds__(threads)
     const int first = threadIdx.x / warp * 16;
     tile::Accumulator<16, columns> C_reg;
     read(C_reg, C + first * columns);
-    tile::begin_multiply(C_reg, A_smem, B_smem);
+    if constexpr (factors == Factors::plain) tile::begin_multiply(C_reg, A_smem, B_smem, add);
+    if constexpr (All::B_t) tile::begin_multiply_transposed(C_reg, A_smem, B_smem, add);
+    if constexpr (All::A_t) tile::begin_multiply_of_transposed(C_reg, A_smem, B_smem, add);
     tile::wait<0>(C_reg);
     write(D + first * columns, C_reg);
 }
 
-template <class T, int columns, int depth>
-Floats multiply_from_shared(const Bits16& A, const Bits16& B, const Floats& C) {
+template <class T, Factors factors, int columns, int depth>
+Floats multiply_from_shared(const Bits16& A, const Bits16& B, const Floats& C, bool add) {
     const DeviceArray<std::uint16_t> A_device(A), B_device(B);
     const DeviceArray<float> C_device(C), D(C.size());
-    launch_kernel(shared_product_kernel<T, columns, depth>, {1, threads, SharedProduct<T, columns, depth>::bytes},
-                  A_device.data(), B_device.data(), C_device.data(), D.data());
+    launch_kernel(shared_product_kernel<T, factors, columns, depth>,
+                  {1, threads, SharedProduct<T, factors, columns, depth>::bytes}, A_device.data(), B_device.data(),
+                  C_device.data(), add, D.data());
     return D.download();
 }
 
-template <class T, int columns, int depth>
+template <class T, Factors factors, int columns, int depth>
 SharedProductCase shared_product_case() {
-    return {element_of<T>, columns, depth, multiply_from_shared<T, columns, depth>};
+    return {element_of<T>, factors, columns, depth, multiply_from_shared<T, factors, columns, depth>};
 }
 
 constexpr int tile_rows = 64, tile_columns = 128;
@@ -188,9 +192,19 @@ std::vector<WarpgroupCase> warpgroup_cases() {
 }
 
 std::vector<SharedProductCase> shared_product_cases() {
-    return {shared_product_case<__nv_bfloat16, 64, 64>(),  shared_product_case<__half, 128, 128>(),
-            shared_product_case<__half, 192, 64>(),        shared_product_case<__nv_bfloat16, 256, 64>(),
-            shared_product_case<__half, 256, 128>(),       shared_product_case<__nv_bfloat16, 128, 192>()};
+    using enum Factors;
+    return {shared_product_case<__nv_bfloat16, plain, 64, 64>(),
+            shared_product_case<__half, plain, 128, 128>(),
+            shared_product_case<__half, plain, 192, 64>(),
+            shared_product_case<__nv_bfloat16, plain, 256, 64>(),
+            shared_product_case<__half, plain, 256, 128>(),
+            shared_product_case<__nv_bfloat16, plain, 128, 192>(),
+            shared_product_case<__half, second_transposed, 64, 64>(),
+            shared_product_case<__nv_bfloat16, second_transposed, 64, 128>(),
+            shared_product_case<__half, second_transposed, 128, 192>(),
+            shared_product_case<__nv_bfloat16, first_transposed, 64, 64>(),
+            shared_product_case<__half, first_transposed, 128, 64>(),
+            shared_product_case<__nv_bfloat16, first_transposed, 128, 192>()};
 }
 
 Descriptors describe_tile(unsigned address) {

@@ -96,9 +96,9 @@ ClosedForm in_steps(double N_q, double N_k, double d, double group, bool causal,
             group * (once + tiles(most_rows, most_steps) + 2 * most_steps * sums) + keys, group * steps * B_r * B_c, 0};
 }
 
-/// Rung 21, a head of K as above. Of each step that queries have, sums are stored once, added to by all other blocks, and
-/// read once by the last block; with it 128 threads each ask for the state of every step. A block claims a step; it waits for
-/// who was first, or says that it is done: two words of 4 bytes each.
+/// Rungs 21 and 22, a head of K as above. Of each step that queries have, sums are stored once, added to by all other
+/// blocks, and read once by the last block; with it 128 threads each ask for the state of every step. A block claims a
+/// step; it waits for who was first, or says that it is done: two words of 4 bytes each.
 ClosedForm by_writers(double N_q, double N_k, double d, double group, bool causal) {
     constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, threads = 128;
     const double B_c = 128 * (128 / d), T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
@@ -134,7 +134,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     if (stage == "20-warpgroup-backward")
         return times(kv_heads, in_steps(s.n_q, s.n_k, s.head_dim, group, s.causal, narrow ? 128 : 64, 128, 3 * float_bytes,
                                         true));
-    if (stage == "21-dq-writer")
+    if (stage == "21-dq-writer" || stage == "22-out-of-step")
         return times(kv_heads, by_writers(s.n_q, s.n_k, s.head_dim, group, s.causal));
     return {};
 }

@@ -126,4 +126,9 @@ void snippet(const ELEMENT* tensor, ELEMENT* output, float* lse) {
     Operand<OPERAND_ELEMENT, ROWS, S_COLUMNS> A_t;
     load_transposed(A_t, A_smem, 0);
 #endif
+#if USED(16)
+    Accumulator<16, O_COLUMNS> of_transposed;
+    begin_multiply_of_transposed(of_transposed, SharedTile<ELEMENT, P_COLUMNS, A_ROWS, Swizzled<128>>{}, B_smem);
+    wait<0>(of_transposed);
+#endif
 }
