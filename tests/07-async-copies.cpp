@@ -34,7 +34,7 @@ std::vector<WarpActivity> activity_of(const Stage& stage, const Inputs& in) {
     try {
         return flashladder::activity_of("async_flash", [&] { run(stage, in); });
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return {};
     }
 }

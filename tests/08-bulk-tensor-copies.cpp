@@ -27,7 +27,7 @@ Outputs outcome(const Inputs& in, Layout layout = Layout::heads_first) {
     try {
         return run(stage_under_test(), in, true, layout);
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         const float nan = std::numeric_limits<float>::quiet_NaN();
         return {std::vector<float>(in.shape.q_elements(), nan), std::vector<float>(in.shape.lse_elements(), nan)};
     }

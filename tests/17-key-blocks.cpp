@@ -71,7 +71,7 @@ TEST_CASE("EXERCISE 17.1: D of every query") {
                 break;
             }
         } catch (const CudaError& error) {
-            FAIL_CHECK(error.what());
+            FAIL_CHECK(std::string(error.what()));
         }
     }
 #ifndef FLASHLADDER_GPU

@@ -33,7 +33,7 @@ std::vector<WarpActivity> activity_of_first_block(const Inputs& in) {
     try {
         return activity_of("staged_queries", [&] { run(stage_under_test(), in); });
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return {};
     }
 }

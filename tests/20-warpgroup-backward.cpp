@@ -47,7 +47,7 @@ std::vector<Activity> activities_of_first_warp(const Inputs& in) {
                 std::ranges::copy_if(launch.activities, std::back_inserter(all),
                                      [](const Activity& activity) { return activity.warp == 0; });
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
     }
     return all;
 }

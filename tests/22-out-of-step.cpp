@@ -54,7 +54,7 @@ bool check_first_summands(int d) {
                 return false;
             }
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return false;
     }
     return true;
@@ -91,7 +91,7 @@ bool check_loads(int d) {
             found, expected, fmt::format("d {}", d));
         return found == expected;
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return false;
     }
 }
@@ -127,7 +127,7 @@ void check_turns(int d, std::uint64_t T_r) {
                  0, [&] { run(stage_under_test(), in); }, true))
             if (launch.kernel.find("out_of_step") != std::string::npos) all = launch.activities;
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         return;
     }
     // Of the barriers at which both consumers arrive, they wait for those of dS^T alone; and for those of the producer.

@@ -133,7 +133,7 @@ std::vector<PlannedTask> plan_of(const AttentionShape& s, const Lists& lists) {
             cudaMemcpy(plan.data(), problem.data().scratch, plan.size() * sizeof plan[0], cudaMemcpyDeviceToHost),
             "plan");
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
         plan.clear();
     }
     return plan;

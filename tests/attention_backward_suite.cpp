@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "harness/dtype.h"
@@ -464,7 +465,7 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int queries)
         check_rows("dK", found.dK, expected.dK, seen, "other keys do not change it");
         check_rows("dV", found.dV, expected.dV, seen, "other keys do not change it");
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
     }
 }
 

@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <string>
 
 #include "launch.h"
 
@@ -618,7 +619,7 @@ void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int rows, in
             fmt::format("O of query {} is {} with NaN in K and V from key {} on, expected NaN: it sees that key", later,
                         found.O.at(std::size_t(later * d)), seen));
     } catch (const CudaError& error) {
-        FAIL_CHECK(error.what());
+        FAIL_CHECK(std::string(error.what()));
     }
 }
 
