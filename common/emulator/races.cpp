@@ -99,8 +99,8 @@ bool waited_in_vain(const Event& event) {
     return false;
 }
 
-/// What orders others behind something asynchronous.
-std::string how_to_wait_for(const Event& event) {
+/// What orders others behind something asynchronous, those of another block if `between_blocks`.
+std::string how_to_wait_for(const Event& event, bool between_blocks) {
     const Site* site = find_site(event);
     if (waited_in_vain(event)) {
         const char* family = is(site, "wgmma") ? "wgmma" : is(site, "cp_async") ? "cp_async" : "bulk";
@@ -108,8 +108,10 @@ std::string how_to_wait_for(const Event& event) {
     }
     if (is(site, "wgmma")) return "wgmma_wait(), and a barrier where another warpgroup goes on";
     if (is(site, "store") || is(site, "reduce"))
-        return event.writes ? "bulk_wait(), and a release by the thread that has waited"
-                            : "bulk_wait_read() by the thread that has issued it, and a barrier for the others";
+        return !event.writes ? "bulk_wait_read() by the thread that has issued it, and a barrier for the others"
+               : between_blocks ? "bulk_wait(), and a release by the thread that has waited, and an acquire by the other "
+                                  "block before it goes on (store_release, load_acquire)"
+                                : "bulk_wait(), and a release by the thread that has waited";
     if (is(site, "cp_async")) return "cp_async_wait() by the thread that has issued it, and a barrier for the others";
     return "barrier_wait() on the barrier of the load, for its phase, which must wait for all its bytes";
 }
@@ -118,7 +120,7 @@ std::string how_to_wait_for(const Event& event) {
 /// is to come behind it or before.
 std::string what_is_missing(const Event& first, const Event& second) {
     if (!is_thread(first.slot) || !is_thread(second.slot))
-        return how_to_wait_for(is_thread(first.slot) ? second : first) +
+        return how_to_wait_for(is_thread(first.slot) ? second : first, first.team != second.team) +
                "; or, if the other access comes first, a barrier between it and the issue";
     if (first.team != second.team)
         return "a release by the one block and an acquire by the other (store_release, load_acquire), or a launch for "
