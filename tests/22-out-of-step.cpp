@@ -27,35 +27,41 @@ constexpr int units_of_block(int d) { return consumers * 128 / d; }
 constexpr int keys_of_a_block(int d) { return units_of_block(d) * unit; }  // B_c
 
 /// -D of each query is another whole number; all else that dK is made of is 1, 0, or divides by a power of 2. Where
-/// dP^T begins with something else, dK says with what: each query has a column of it. False if it does, and then the
-/// test has failed.
+/// dP^T begins with something else, dK says with what: each query of a step has a column of it, those of the other step
+/// have none. False if it does, and then the test has failed.
 bool check_first_summands(int d) {
+    constexpr float scale = 0.5f;
+    constexpr std::size_t queries = 2 * B_r;
     const std::size_t keys = std::size_t(keys_of_a_block(d)), width = std::size_t(d);
-    attention::Inputs forward{shape_of(1, B_r, int(keys), d), {}, {}, {}, 1};
-    forward.Q.resize(B_r * width), forward.K.resize(keys * width), forward.V.resize(keys * width);
-    std::vector<float> dO(B_r * width);
-    for (std::size_t i = 0; i < B_r; ++i) forward.Q[i * width + i] = 1, dO[i * width] = float(i + 1);
-    for (std::size_t j = 0; j < keys; ++j) forward.V[j * width] = 1;
-    try {
-        const Outputs out = run(stage_under_test(), with_forward_pass(forward, dO));
-        for (std::size_t i = 0; i < B_r; ++i)
-            for (std::size_t j = 0; j < keys; ++j) {
-                const int expected = -int(i + 1);
-                const float differs = out.dK[j * width + i] * float(keys), found = float(expected) + differs;
-                if (std::abs(differs) < 0.25f) continue;
-                const bool known = std::abs(found - std::round(found)) < 0.01f && std::abs(found) < B_r + 0.5f;
-                const std::string which = !known                   ? "of no query"
-                                          : std::round(found) == 0 ? "no summand"
-                                          : found > 0 ? fmt::format("D of query {}, not -D", std::round(found) - 1)
-                                                      : fmt::format("minus_D[{}]", std::round(-found) - 1);
-                FAIL_CHECK(
-                    fmt::format("dP^T of key {} and query {} begins with {:.3g}, {}; expected {}, minus_D[{}] (d {})",
-                                j, i, found, which, expected, i, d));
-                return false;
-            }
-    } catch (const CudaError& error) {
-        FAIL_CHECK(std::string(error.what()));
-        return false;
+    for (std::size_t first = 0; first < queries; first += B_r) {
+        attention::Inputs forward{shape_of(1, int(queries), int(keys), d), {}, {}, {}, scale};
+        forward.Q.resize(queries * width), forward.K.resize(keys * width), forward.V.resize(keys * width);
+        std::vector<float> dO(queries * width);
+        for (std::size_t i = 0; i < B_r; ++i) forward.Q[(first + i) * width + i] = 1;
+        for (std::size_t i = 0; i < queries; ++i) dO[i * width] = float(i + 1);
+        for (std::size_t j = 0; j < keys; ++j) forward.V[j * width] = 1;
+        try {
+            const Outputs out = run(stage_under_test(), with_forward_pass(forward, dO));
+            for (std::size_t i = 0; i < B_r; ++i)
+                for (std::size_t j = 0; j < keys; ++j) {
+                    const int expected = -int(first + i + 1);
+                    const float differs = out.dK[j * width + i] * float(keys) / scale;
+                    if (std::abs(differs) < 0.25f) continue;
+                    const float found = float(expected) + differs, whole = std::round(found);
+                    const bool known = std::abs(found - whole) < 0.01f && std::abs(whole) <= float(queries);
+                    const std::string which = !known       ? "of no query"
+                                              : whole == 0 ? "no summand"
+                                              : whole > 0  ? fmt::format("D of query {}, not -D", whole - 1)
+                                                           : fmt::format("-D of query {}", -whole - 1);
+                    FAIL_CHECK(fmt::format(
+                        "dP^T of key {} and query {} begins with {:.3g}, {}; expected {}, -D of query {} (d {})", j,
+                        first + i, found, which, expected, first + i, d));
+                    return false;
+                }
+        } catch (const CudaError& error) {
+            FAIL_CHECK(std::string(error.what()));
+            return false;
+        }
     }
     return true;
 }
@@ -117,27 +123,61 @@ std::uint64_t under_way(const Activity* begin, const Activity* end, std::uint64_
     return std::uint64_t(std::count_if(begin, end, [=](const Activity& a) { return a.begin < at && at < a.happened; }));
 }
 
+/// What the first block's warps do in so many steps, as late as its waits allow.
+std::vector<Activity> activities_of_steps(int d, std::uint64_t T_r) {
+    const Inputs in = backward_inputs(shape_of(1, int(T_r) * B_r, 100, d), Values::normal, test_seed());
+    for (const auto& launch : emulator::record_activity(
+             0, [&] { run(stage_under_test(), in); }, true))
+        if (launch.kernel.find("out_of_step") != std::string::npos) return launch.activities;
+    return {};
+}
+
+/// Of those barriers at which this warp arrives.
+std::set<const void*> barriers_of(unsigned warp, const std::vector<Activity>& all) {
+    std::set<const void*> barriers;
+    for (const Activity& a : all)
+        if (a.what == Doing::arrive && a.barrier && a.warp == warp) barriers.insert(a.barrier);
+    return barriers;
+}
+
+/// Nobody reads what it has not waited for. False if somebody may, and then the test has failed; what ends the kernel
+/// is told later.
+bool check_waits_for_loads(int d) {
+    constexpr std::uint64_t T_r = 4;
+    std::vector<Activity> all;
+    try {
+        all = activities_of_steps(d, T_r);
+    } catch (const CudaError&) {
+        return true;
+    }
+    const std::set<const void*> of_producer = barriers_of(0, all);
+    for (unsigned w = 0; w < consumers; ++w) {
+        const auto waits = std::uint64_t(std::ranges::count_if(all, [&](const Activity& a) {
+            return a.warp == 4 * (1 + w) && a.what == Doing::wait && a.counts && of_producer.contains(a.barrier);
+        }));
+        check_count(fmt::format("times that consumer {} waits for keys, and for queries of each of {} steps{}", w, T_r,
+                                d == 64 ? ": of all but the first by load_ahead()" : ""),
+                    waits, 1 + T_r, fmt::format("d {}", d));
+        if (waits != 1 + T_r) return false;
+    }
+    return true;
+}
+
 /// What a consumer waits for: in its turn alone for dS^T of both, of the step before, which both have long stored; and
 /// never for dK, which the next step still has time for.
 void check_turns(int d, std::uint64_t T_r) {
     std::vector<Activity> all;
-    const Inputs in = backward_inputs(shape_of(1, int(T_r) * B_r, 100, d), Values::normal, test_seed());
     try {
-        for (const auto& launch : emulator::record_activity(
-                 0, [&] { run(stage_under_test(), in); }, true))
-            if (launch.kernel.find("out_of_step") != std::string::npos) all = launch.activities;
+        all = activities_of_steps(d, T_r);
     } catch (const CudaError& error) {
         FAIL_CHECK(std::string(error.what()));
         return;
     }
     // Of the barriers at which both consumers arrive, they wait for those of dS^T alone; and for those of the producer.
-    std::set<const void*> arrived[consumers], of_both, of_scores, of_producer;
-    for (const Activity& a : all) {
-        if (a.what != Doing::arrive || !a.barrier) continue;
-        if (a.warp == 0) of_producer.insert(a.barrier);
-        if (a.warp >= 4) arrived[a.warp / 4 - 1].insert(a.barrier);
-    }
-    std::ranges::set_intersection(arrived[0], arrived[1], std::inserter(of_both, of_both.end()));
+    const std::set<const void*> of_producer = barriers_of(0, all), of_first = barriers_of(4, all),
+                                of_second = barriers_of(8, all);
+    std::set<const void*> of_both, of_scores;
+    std::ranges::set_intersection(of_first, of_second, std::inserter(of_both, of_both.end()));
     for (const Activity& a : all)
         if (a.what == Doing::wait && a.warp >= 4 && of_both.contains(a.barrier)) of_scores.insert(a.barrier);
     const std::uint64_t loop = T_r * (before_queries(d) + of_keys(d));
@@ -210,6 +250,7 @@ bool check_that(const Inputs& in, const std::string& gradient, const std::string
     return wrong.empty();
 }
 bool check_loads(int) { return true; }
+bool check_waits_for_loads(int) { return true; }
 #endif
 
 TEST_CASE("EXERCISE 22.1: dP^T begins with -D") {
@@ -227,19 +268,22 @@ TEST_CASE("EXERCISE 22.1: dP^T begins with -D") {
 }
 
 TEST_CASE("EXERCISE 22.2: dQ, a step late") {
-    // One step alone, two, three or more, odd or even; heads one after the other; blocks of keys that not all queries
-    // see.
+    for (const int d : {64, 128})
+        if (!check_waits_for_loads(d)) return;
+    // One step alone, three or more, odd or even; heads one after the other; blocks of keys that not all queries see.
     for (const int d : {64, 128})
         for (const AttentionShape& shape :
              {shape_of(2, drawn_length(B_r, 1, B_r, 0), 70, d),
-              grouped(shape_of(2, drawn_length(B_r, 1, B_r, 1), 70, d)),
               shape_of(1, drawn_length(B_r, 2 * B_r + 1, 3 * B_r, 2), drawn_length(unit, 100, 200, 3), d),
               shape_of(1, drawn_length(B_r, 3 * B_r + 1, 6 * B_r, 4), drawn_length(unit, 100, 200, 5), d),
+              grouped(shape_of(2, drawn_length(B_r, 1, B_r, 1), 70, d)),
               grouped(
                   causal(shape_of(3, drawn_length(B_r, 100, 2 * B_r + 50, 6), drawn_length(unit, 40, 200, 7), d)))}) {
             const int steps = shape.heads / shape.kv_heads * ((shape.n_q + B_r - 1) / B_r);
             const Inputs in = backward_inputs(shape, Values::normal, test_seed());
-            if (!check_that(in, "", fmt::format("{}{} steps", shape.causal ? "up to " : "", steps))) return;
+            if (!check_that(in, "",
+                            fmt::format("{}{} step{}", shape.causal ? "up to " : "", steps, steps == 1 ? "" : "s")))
+                return;
         }
 #ifndef FLASHLADDER_GPU
     for (const std::uint64_t T_r : {6u, 7u}) check_turns((T_r + test_seed()) % 2 ? 64 : 128, T_r);
