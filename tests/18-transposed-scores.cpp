@@ -50,6 +50,9 @@ TEST_CASE("EXERCISE 18.3: a step of transposed scores") {
         }
     check_gradients(backward_inputs(causal(shape_of(1, 130, 40, 64)), Values::normal, test_seed()),
                     "causal, and queries that see no key");
+    for (const int d : {64, 128})
+        check_gradients(backward_inputs(causal(shape_of(1, 64, 64 + B_c - 2, d)), Values::normal, test_seed()),
+                        "causal, and a step in which one key is hidden, from one query");
     // Of keys behind the last one LSE says nothing: 0 minus an LSE of -10000 is a weight of infinity.
     check_gradients(backward_inputs(shape_of(1, 70, 70, 64), Values::large_offset, test_seed()),
                     "70 keys, so that rows past the end are in the last block; scores with a large offset");
