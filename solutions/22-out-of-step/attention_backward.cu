@@ -8,9 +8,10 @@
 // Source    dQ a step late: FlashAttention-4 (2026), on Blackwell; accumulators that begin with a row's number:
 //           ThunderKittens (Spector et al., 2024)
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
-#include "lcsf/tasks.h"
+#include "lcsf/ring.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention_backward/backward_maps.h"
+#include "operations/attention_backward/key_block_task.h"
 #include "operations/attention_backward/query_sums.h"
 #include "operations/attention_backward/row_dot.h"
 #include "operations/attention_backward/stage.h"
@@ -98,34 +99,8 @@ find_statistics(const Element* O, const Element* dO, const float* lse, Statistic
 
 // ---- the gradients
 
-struct Step {
-    int t, head, block;  // the t-th of all: a block of queries of a head
-};
-
-/// A block's keys, and the steps by which all queries pass: the heads of a group one after the other.
 template <int d, bool causal>
-struct Task {
-    const Problem& p;
-    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
-
-    __device__ __forceinline__ explicit Task(const Problem& p) : p(p) {
-        const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
-        j = n * B_c<d>, kv_head = head_of_keys, batch = b;
-        blocks = (p.N_q + B_r - 1) / B_r;
-        diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
-        first_block = causal ? max(0, j - diagonal) / B_r : 0;
-        T_r = p.group * (blocks - first_block);
-    }
-    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
-    __device__ __forceinline__ void advance(Step& step) const {
-        ++step.t;
-        if (++step.block == blocks) step.block = first_block, ++step.head;
-    }
-    /// Where something of a step lies for all heads one after the other, in blocks of queries.
-    __device__ __forceinline__ std::size_t place_of(const Step& step) const {
-        return std::size_t(batch * p.order.heads * p.group + step.head) * blocks + step.block;
-    }
-};
+using Task = KeyBlockTask<Problem, B_r, B_c<d>, causal>;
 
 /// The loads, by one thread.
 template <class Element, int d, bool causal>
@@ -491,15 +466,6 @@ std::size_t scratch_bytes(const AttentionShape& s) {
     return steps(s) * step + std::size_t(s.batch) * s.heads * sizeof(std::uint32_t);
 }
 
-/// Causal, the longest tasks begin first: in sections of so many heads that what they read and add to stays in L2.
-template <int d, bool causal>
-lcsf::TaskOrder order_of(const AttentionShape& s) {
-    constexpr std::size_t bytes_of_section = (d == 64 ? 32 : 16) << 20;
-    const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * d * (2 + 2 + sizeof(float));
-    const int section = causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
-    return {blocks_of(s.n_k, B_c<d>), s.kv_heads, s.batch, section};
-}
-
 void launch(const BackwardArgs& args) {
     const AttentionShape& s = args.shape;
     float* sums = static_cast<float*>(args.scratch);
@@ -514,7 +480,8 @@ void launch(const BackwardArgs& args) {
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO),
                       args.lse, statistics, dQ.states, dQ.blocks_done, s.n_q, padded);
-        const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order_of<d, causal>(s), args.scale, statistics, dQ};
+        const auto order = key_block_order(s, B_c<d>, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
+        const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order, args.scale, statistics, dQ};
         const Maps<Element, d> maps{
             backward_maps<KeyTile, QueryTile>(args),
             tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
