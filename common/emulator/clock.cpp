@@ -37,8 +37,8 @@ bool Clock::knows_of_others(std::uint32_t team, std::uint32_t slot, std::uint32_
     return clock && clock->knows(team, slot, time);
 }
 
-/// True if nothing of `other` would be new. Looks at its own team only.
 bool Clock::covers(const Clock& other) const {
+    if (!other.known_) return true;
     const Clock* mine = find(other.known_->team);
     if (!mine) return false;
     const auto& have = mine->known_->times;

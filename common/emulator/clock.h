@@ -38,6 +38,8 @@ public:
     /// Knows only what the other one knows, too. Of other teams, nothing.
     void meet(const Clock& other);
     bool same(const Clock& other) const { return known_ == other.known_; }
+    /// True if nothing of `other` would be new. Looks at its own team only.
+    bool covers(const Clock& other) const;
 
 private:
     struct Tick {
@@ -51,7 +53,6 @@ private:
     };
     explicit Clock(Known* known) : known_(known) {}
     bool knows_of_others(std::uint32_t team, std::uint32_t slot, std::uint32_t time) const;
-    bool covers(const Clock& other) const;
     const Clock* find(std::uint32_t team) const;
     Known& own();
     Clock without_others() const;

@@ -107,6 +107,8 @@ struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
     std::vector<Thread*> waiting;
     Gathering arrivals;
+    Clock phase_before;   // what those knew who came to it
+    Place last_of_phase;  // where the last of them came
 };
 
 /// Beside an mbarrier in shared memory.

@@ -21,6 +21,18 @@ std::string who_is_missing(const Thread& thread) {
                        barrier.expected - barrier.arrived, barrier.expected);
 }
 
+/// Who comes to a barrier must know that its phase before is over, from all who came to that: else they might come
+/// first, and be counted in the place of others.
+void check_phase_before(const NamedBarrier& barrier, int id, const char* name, const Where& where) {
+    if (current->order.actor.clock.covers(barrier.phase_before)) return;
+    fail(cudaErrorLaunchFailure, where, [&] {
+        return fmt::format(
+            "race: {} of barrier {} at {}\n  not ordered behind the barrier's phase before, which ended at {}\n"
+            "  missing    another number, or a barrier between the two: whoever comes first is counted",
+            name, id, to_string(where), to_string(barrier.last_of_phase));
+    });
+}
+
 std::string which_registers(const Thread& thread) {
     return fmt::format("each thread wants {} registers and has {}; the block has {} to give", thread.waits_for.id,
                        thread.registers, thread.block->free_registers);
@@ -54,6 +66,7 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
             return fmt::format("wrong count: {} for {} threads, but others came to barrier {} for {}", name, threads,
                                id, barrier.expected);
         });
+    if (watching) check_phase_before(barrier, id, name, where);
     barrier.expected = expected;
     if (wait_for_others) barrier.waiting.push_back(current);
     if (watching) barrier.arrivals.add(release(*current));
@@ -67,6 +80,8 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
             if (thread != current) wake(*thread);
         }
         barrier.waiting.clear();
+        barrier.phase_before = barrier.arrivals.clock();
+        barrier.last_of_phase = where;
         barrier.arrivals = {};
     }
     if (wait_for_others && !complete)

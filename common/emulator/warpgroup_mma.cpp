@@ -113,7 +113,7 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
     const std::uint64_t number = progress.issued++;
     const std::size_t position = number - group.done;
     if (position == group.under_way.size()) {
-        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}, {}, {}};
+        Product product{shape, own.a, own.b, where, find_accumulator(group, first_thread, own.d), 0, {}, {}, {}};
         if (!product.accumulator) {
             product.accumulator = group.accumulators.emplace_back(std::make_unique<Accumulator>()).get();
             product.accumulator->n = shape.n;
@@ -129,11 +129,10 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
         if (group.slot == 0) group.slot = new_slot();
         const Actor& self = current->order.actor;  // its clock is that of all lanes: they have just met
         const Actor reader{self.team, group.slot, static_cast<std::uint32_t>(number + 1), self.clock};
-        product.reader_of_A[current->warp() % warpgroup_warps] = reader;
         if (product.warps == 0)
-            product.reader_of_B = reader;
+            product.reader = reader;
         else
-            product.reader_of_B.clock.meet(reader.clock);
+            product.reader.clock.meet(reader.clock);
     }
     if (product.shape != shape || product.a != own.a || product.b != own.b)
         refuse(where, "warps disagree: those of a warpgroup bring different shapes, scales or descriptors to a wgmma");

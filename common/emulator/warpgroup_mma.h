@@ -40,9 +40,8 @@ struct Product {
     int warps = 0;  // that have issued it
     std::array<const std::uint32_t*, warpgroup_threads> fragment_registers{};
     std::array<Fragment, warpgroup_threads> fragments;
-    // Who reads what lies in shared memory: each warp its rows of A, and all of B.
-    std::array<Actor, warpgroup_warps> reader_of_A;
-    Actor reader_of_B;
+    // Who reads what lies in shared memory: all warps all of it, as the PTX ISA does not say which reads what.
+    Actor reader;
     std::array<Note, warpgroup_warps> noted = {not_noted, not_noted, not_noted, not_noted};
 };
 

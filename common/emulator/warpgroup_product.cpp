@@ -53,17 +53,15 @@ struct Layout {
     }
 };
 
-/// Writes element (mn, k) of a matrix in shared memory to values[mn * mn_distance + k * k_distance]. Each of `readers`
-/// reads what belongs to `each` of mn.
+/// Writes element (mn, k) of a matrix in shared memory to values[mn * mn_distance + k * k_distance].
 void decode(const Layout& layout, int extent, bool bf16, float* values, int mn_distance, int k_distance,
-            const Actor* readers, int each, const Operand& operand) {
+            const Operand& operand) {
     const int mn_step = layout.mn_major ? chunk_elements : 1, k_step = layout.mn_major ? 1 : chunk_elements;
     const int distance = layout.mn_major ? mn_distance : k_distance;
     for (int mn = 0; mn < extent; mn += mn_step)
         for (int k = 0; k < product_k; k += k_step) {
             const std::uint32_t address = layout.chunk(static_cast<std::uint32_t>(mn), static_cast<std::uint32_t>(k));
             const void* chunk = shared_pointer(address, chunk_bytes, operand);
-            const ActingAs acting(readers[mn / each]);
             check_async_read(chunk, chunk_bytes, operand);
             std::array<std::uint16_t, chunk_elements> bits;
             std::memcpy(bits.data(), chunk, chunk_bytes);
@@ -128,18 +126,18 @@ void multiply(const Product& product) {
     const Operand operand{"wgmma", product.where};
     static float A[warpgroup_rows * product_k], B[product_k * widest_product];
     if (counting) trace_product(std::uint64_t(2) * warpgroup_rows * product_k * shape.n, operand.where);
+    const ActingAs acting(product.reader);
     const auto read = [&](std::uint64_t descriptor, bool mn_major, int extent, float* values, int mn_distance,
-                          int k_distance, const Actor* readers, int each) {
+                          int k_distance) {
         const Layout layout(descriptor, mn_major, operand);
-        decode(layout, extent, shape.bf16, values, mn_distance, k_distance, readers, each, operand);
+        decode(layout, extent, shape.bf16, values, mn_distance, k_distance, operand);
         if (counting) trace_operand(layout, extent, operand);
     };
     if (shape.a_in_registers)
         decode_fragments(product, A);
     else
-        read(product.a, shape.a_mn_major, warpgroup_rows, A, product_k, 1, product.reader_of_A.data(),
-             warpgroup_rows / warpgroup_warps);
-    read(product.b, shape.b_mn_major, shape.n, B, 1, shape.n, &product.reader_of_B, shape.n);
+        read(product.a, shape.a_mn_major, warpgroup_rows, A, product_k, 1);
+    read(product.b, shape.b_mn_major, shape.n, B, 1, shape.n);
     std::vector<float>& sums = product.accumulator->sums;
     if (!shape.accumulate) std::fill(sums.begin(), sums.end(), 0.0f);
     add_product(A, B, sums.data(), shape.n);

@@ -552,6 +552,8 @@ std::vector<SyncKernel> thread_kernels() {
         return std::vector{Verdict{"race", {std::string("missing    ") + missing}, std::move(lines)}};
     };
     const auto barrier = race("__syncthreads(), a named barrier or an mbarrier");
+    const auto other_warps = race("another number, or a barrier between the two", {});  // who meet at the same barrier
+    const std::vector either = {barrier.front(), other_warps.front()};
     const auto only_warp = race("__syncwarp() or __syncthreads(), if both");  // of the block
     const auto warp = race("__syncthreads(), or __syncwarp() if only lanes of this warp use it, if both");
     const char* release = "a release by the one block and an acquire by the other (store_release, load_acquire)";
@@ -611,14 +613,14 @@ std::vector<SyncKernel> thread_kernels() {
         {"wide", "", run_in_block<wide_kernel<Wide::correct>, threads, 1>, {}},
         {"wide", "no_barrier", run_in_block<wide_kernel<Wide::no_barrier>, threads, 1>, barrier},
         {"hand_over", "", run_in_block<hand_over_kernel<HandOver::correct>>, {}},
-        {"hand_over", "no_full_barrier", run_in_block<hand_over_kernel<HandOver::no_full_barrier>>, barrier},
-        {"hand_over", "no_empty_barrier", run_in_block<hand_over_kernel<HandOver::no_empty_barrier>>, barrier},
+        {"hand_over", "no_full_barrier", run_in_block<hand_over_kernel<HandOver::no_full_barrier>>, either},
+        {"hand_over", "no_empty_barrier", run_in_block<hand_over_kernel<HandOver::no_empty_barrier>>, either},
         {"broadcast", "", run_in_block<broadcast_kernel<Broadcast::correct>>, {}},
         {"broadcast", "no_barrier_after_reading", run_in_block<broadcast_kernel<Broadcast::no_barrier_after_reading>>,
          race("__sync")},
         {"reused_barrier", "", run_in_block<reused_barrier_kernel<ReusedBarrier::correct>, 2 * threads, 1>, {}},
         {"reused_barrier", "no_barrier_between_the_pairs",
-         run_in_block<reused_barrier_kernel<ReusedBarrier::no_barrier_between_the_pairs>, 2 * threads, 1>, barrier},
+         run_in_block<reused_barrier_kernel<ReusedBarrier::no_barrier_between_the_pairs>, 2 * threads, 1>, other_warps},
         {"relay", "", run_relay<Relay::correct>, {}},
         {"relay", "written_then_read", run_relay<Relay::written_then_read>, barrier},
         {"relay", "read_then_written", run_relay<Relay::read_then_written>, barrier},
@@ -627,8 +629,10 @@ std::vector<SyncKernel> thread_kernels() {
         {"relay", "word_then_byte", run_relay<Relay::word_then_byte>, barrier},
         {"relay", "acquired_by_others_too", run_relay<Relay::acquired_by_others_too>, barrier},
         {"two_roles", "", run_in_block<two_roles_kernel<TwoRoles::correct>, 2 * threads>, {}},
-        {"two_roles", "one_barrier_for_both",
-         run_in_block<two_roles_kernel<TwoRoles::one_barrier_for_both>, 2 * threads>, barrier},
+        {"two_roles",
+         "one_barrier_for_both",
+         run_in_block<two_roles_kernel<TwoRoles::one_barrier_for_both>, 2 * threads>,
+         either},
         {"pass_on", "", run_between_blocks<pass_on_kernel<PassOn::correct>>, {}},
         {"pass_on", "no_release", run_between_blocks<pass_on_kernel<PassOn::no_release>>, race(release)},
         {"pass_on", "no_acquire", run_between_blocks<pass_on_kernel<PassOn::no_acquire>>, race(release)},
