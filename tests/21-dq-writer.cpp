@@ -305,10 +305,9 @@ TEST_CASE("counted: five products by wgmma, an exponential a score, dS^T and dQ 
             work.global_of(Access::atomic).requested_bytes, float_bytes * (2 * T_r + 1) * blocks);
         check_count("barriers of a block" + with, work.barriers, blocks);
         check_count(
-            "barriers of warpgroups: one a step, four a block, two for each step of dQ at the end; fewer, and dK may "
-            "read what other warps have not stored yet" +
+            "barriers of warpgroups: of each consumer one a step, four a block, two for each step of dQ at the end" +
                 with,
-            work.named_barriers, blocks * (T_r + 4) + 2 * T_r);
+            work.named_barriers, 0, blocks * (consumers * T_r + 4) + 2 * T_r);
         for (const auto& launch : counts.work.launches) {
             check_count("bank conflicts of " + launch.kernel, launch.total.all_shared().conflicts, 0);
             if (launch.kernel.find("dq_writer") == std::string::npos) continue;
