@@ -1,0 +1,59 @@
+// A block of keys, and the steps by which all queries pass (rungs 21 and 22).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "lcsf/tasks.h"
+#include "operations/attention_backward/problem.h"
+
+namespace flashladder::attention_backward {
+
+struct Step {
+    int t, head, block;  // the t-th of all: a block of queries of a head
+};
+
+/// B_c keys of a head, and the steps, of B_r queries each: the heads of a group one after the other. Problem has N_q, N_k,
+/// `group`, heads that share a K and V, and `order`, of the blocks of keys: a block of threads has one of them.
+template <class Problem, int B_r, int B_c, bool causal>
+struct KeyBlockTask {
+    const Problem& p;
+    int j, kv_head, batch, blocks, diagonal, first_block, T_r;
+
+    __device__ __forceinline__ explicit KeyBlockTask(const Problem& p, int task = blockIdx.x) : p(p) {
+        const auto [n, head_of_keys, b] = p.order.template place<false>(task);
+        j = n * B_c, kv_head = head_of_keys, batch = b;
+        blocks = (p.N_q + B_r - 1) / B_r;
+        diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
+        first_block = causal ? max(0, j - diagonal) / B_r : 0;
+        T_r = p.group * (blocks - first_block);
+    }
+    __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
+    __device__ __forceinline__ void advance(Step& step) const {
+        ++step.t;
+        if (++step.block == blocks) step.block = first_block, ++step.head;
+    }
+    /// Where something of a step lies for all heads one after the other, in blocks of queries.
+    __device__ __forceinline__ std::size_t place_of(const Step& step) const {
+        return std::size_t(batch * p.order.heads * p.group + step.head) * blocks + step.block;
+    }
+    __device__ __forceinline__ Step at(int t) const {
+        const int each = blocks - first_block;
+        return {t, kv_head * p.group + t / each, first_block + t % each};
+    }
+    /// How many blocks of keys pass by a block of queries.
+    __device__ __forceinline__ int blocks_that_see(int block) const {
+        const int T_c = (p.N_k + B_c - 1) / B_c;
+        return causal ? min(max((block + 1) * B_r + diagonal + B_c - 1, 0) / B_c, T_c) : T_c;
+    }
+};
+
+/// Blocks of B_c keys, those of a head one after the other. Causal, the longest tasks begin first, in sections of so many
+/// heads that what they read and add to, with 2 bytes an element and sums of dQ in float, is about `bytes_of_section`.
+inline lcsf::TaskOrder key_block_order(const AttentionShape& s, int B_c, std::size_t bytes_of_section) {
+    const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * s.head_dim * (2 + 2 + sizeof(float));
+    const int section = s.causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
+    return {(s.n_k + B_c - 1) / B_c, s.kv_heads, s.batch, section};
+}
+
+}  // namespace flashladder::attention_backward
