@@ -69,6 +69,12 @@ std::string who_waits_in(const Block& block, bool with_details) {
     for (auto group = groups.cbegin(); group != groups.cend(); ++group) order.push_back(group);
     std::ranges::stable_sort(order, {}, doubt);
     std::string text;
+    if (!order.empty()) {
+        const Thread& first = *order.front()->second.front();
+        const std::string name = with_details && first.waits_for.name ? first.waits_for.name(first) : "";
+        if (!name.empty())
+            text += fmt::format("; {} for a barrier of \"{}\"", count_waiting(order.front()->second.size()), name);
+    }
     for (const auto& group : order) {
         const std::vector<const Thread*>& threads = group->second;
         const Thread& first = *threads.front();

@@ -40,6 +40,7 @@ struct Waiting {
     std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
     int (*doubt)(const Thread&) = nullptr;            // that nobody is going to bring it: 0 is the least; null the most
+    std::string (*name)(const Thread&) = nullptr;     // what the kernel calls it; "" if nobody knows
 };
 
 /// One CUDA thread.
@@ -113,7 +114,7 @@ struct NamedBarrier {
 
 /// Beside an mbarrier in shared memory.
 struct BarrierWatch {
-    std::source_location made;    // by barrier_init
+    Place made;                   // by barrier_init
     bool arrived_at = false;      // by anybody, in any phase
     std::uint64_t completed = 0;  // phases
     std::uint64_t seen = 0;       // of them some wait has ended behind so many

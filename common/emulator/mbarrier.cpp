@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "barrier.h"
 #include "calls.h"
 #include "cuda_runtime.h"
+#include "multiprocessor.h"
 #include "ptx_functions.h"
+#include "report.h"
 
 namespace emulator {
 namespace {
@@ -60,15 +63,41 @@ State read(std::uint64_t* barrier, const Operand& operand) {
     return State(word);
 }
 
-/// Which of a kernel's barriers it is: those that a loop makes have one line.
+/// "attention.cu:77: ptx::barrier_init(full, 1)": a line and its text, without the semicolon; the line alone if there is
+/// no such file.
+std::string with_text(const std::string& place) {
+    const std::string text = text_of(place);
+    return text.empty() ? place : place + ": " + text;
+}
+
+/// Which of a kernel's barriers it is: those that a loop makes, or a ring, have one line and the same calls.
 std::string which_one(const Block& block, const std::uint64_t* barrier) {
-    const auto line = [](const BarrierWatch& watch) { return std::pair(watch.made.file_name(), watch.made.line()); };
+    const auto line = [](const BarrierWatch& watch) {
+        return std::tuple(watch.made.line.file_name(), watch.made.line.line(), watch.made.calls);
+    };
+    const Place& where = block.barriers.at(barrier).made;
     const auto made = line(block.barriers.at(barrier));
     std::size_t number = 0, all = 0;
     for (const auto& [other, watch] : block.barriers)
         if (line(watch) == made) ++all, number += other <= barrier;
-    const std::string where = to_string(block.barriers.at(barrier).made);
-    return all == 1 ? "made at " + where : fmt::format("number {} of the {} made at {}", number, all, where);
+    std::string text = all == 1 ? "" : fmt::format("number {} of the {} ", number, all);
+    text += "made at " + with_text(to_string(where));
+    for (const std::string& call : calls_known_of(where, running->kernel->entry))
+        text += "\n      called at  " + with_text(call);
+    return text;
+}
+
+/// The kernel's own line that has made it, not that of a ring: what a reader knows it by.
+std::string name_of_barrier(const Thread& thread) {
+    const Place& made = thread.block->barriers.at(reinterpret_cast<const std::uint64_t*>(thread.waits_for.id)).made;
+    std::string line = to_string(made);
+    if (line.starts_with("common/"))
+        for (const std::string& call : calls_known_of(made, running->kernel->entry))
+            if (!call.starts_with("common/")) {
+                line = call;
+                break;
+            }
+    return text_of(line);
 }
 
 /// 0 where all have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for
@@ -164,7 +193,7 @@ void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where)
     const std::uint64_t word = State(arrivals).word();
     std::memcpy(barrier, &word, word_bytes);
     BarrierWatch& watch = current->block->barriers[barrier] = {};
-    watch.made = where;
+    watch.made = with_calls(where);
     if (watching) watch.completed_clock = Clock(current->order.actor.team);
     current->initialised.push_back(barrier);
 }
@@ -220,7 +249,8 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
         return is_over();
     }
     current->block->barriers[barrier].waiting.push_back(current);
-    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing, doubt}, where);
+    wait({operand.instruction, reinterpret_cast<std::uintptr_t>(barrier), parity, what_is_missing, doubt, name_of_barrier},
+         where);
     return is_over();
 }
 

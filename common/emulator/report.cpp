@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -283,6 +284,16 @@ std::string source_line(const std::string& file, unsigned line) {
     std::string text;
     for (unsigned i = 0; i < line; ++i)
         if (!std::getline(source, text)) return "";
+    return text;
+}
+
+std::string text_of(const std::string& place) {
+    const std::size_t colon = place.rfind(':');
+    unsigned line = 0;
+    if (colon != std::string::npos) std::from_chars(place.data() + colon + 1, place.data() + place.size(), line);
+    std::string text = line == 0 ? "" : source_line(place.substr(0, colon), line);
+    text.erase(0, text.find_first_not_of(" \t"));
+    if (text.ends_with(';')) text.pop_back();
     return text;
 }
 

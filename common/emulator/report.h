@@ -39,6 +39,8 @@ std::vector<std::string> calls_known_of(const Place& where, const void* kernel);
 
 /// The text of a line of a source file, which the project's folder or the current one may contain; "" if it is not there.
 std::string source_line(const std::string& file, unsigned line);
+/// The same of "file:line", without the semicolon.
+std::string text_of(const std::string& place);
 
 /// Name of the function at an address, without its namespaces and parameters.
 std::string function_name(const void* entry);
