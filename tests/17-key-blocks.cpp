@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,6 +109,17 @@ TEST_CASE("EXERCISE 17.3: the loop of a block of keys") {
         check_gradients(backward_inputs(shape, Values::normal, test_seed()),
                         n_q > n_k ? "causal, and queries that see no key" : "causal, and more keys than queries");
     }
+    constexpr std::size_t query = 3, keys = 40, width = 64;
+    AttentionShape square = shape_of(1, keys, keys, width);
+    square.causal = true;
+    Inputs with_nan = backward_inputs(square, Values::normal, test_seed());
+    std::fill_n(with_nan.dO.begin() + query * width, width, std::numeric_limits<float>::quiet_NaN());
+    const std::vector<float> dK = run(stage_under_test(), with_nan).dK;
+    const auto reached = std::find_if(dK.begin() + (query + 1) * width, dK.end(), [](float x) { return std::isnan(x); });
+    CHECK_MESSAGE(reached == dK.end(),
+                  fmt::format("dS of a pair behind the mask is 0, whatever dP is: query {} alone has NaN in dO and sees "
+                              "keys 0 to {}, but it has reached dK of key {}",
+                              query, query, std::size_t(reached - dK.begin()) / width));
 #ifndef FLASHLADDER_GPU
     for (const bool causal : {false, true}) {
         constexpr std::uint64_t N_q = 200, N_k = 250, blocks = (N_k + tile - 1) / tile, d = 64;
