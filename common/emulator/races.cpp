@@ -141,9 +141,7 @@ bool adds_in_two_steps(const Event& first, const Event& second) {
     if (!is_load_or_store(first) || !is_load_or_store(second)) return false;
     const std::string line = to_string(place_of(second));
     if (to_string(place_of(first)) != line) return false;
-    const std::size_t colon = line.rfind(':');
-    if (colon == line.npos) return false;
-    const std::string text = source_line(line.substr(0, colon), unsigned(std::strtoul(&line[colon + 1], nullptr, 10)));
+    const std::string text = text_of(line);
     return text.find("+=") != text.npos || text.find("-=") != text.npos;
 }
 

@@ -305,11 +305,11 @@ bool run_store(int* lines) {
     return y.download() == expected && copy.download() == std::vector<float>{rounds - 1};
 }
 
-enum class HandOver { correct, not_complete, no_acquire };
+enum class Delivery { correct, not_complete, no_acquire };
 
 /// Block 0 stores in bulk for block 1.
-template <HandOver m>
-__global__ void hand_over_kernel(float* y, unsigned* flag, float* copy, int* lines) {
+template <Delivery m>
+__global__ void delivery_kernel(float* y, unsigned* flag, float* copy, int* lines) {
     auto* tile = dynamic_shared<float>();
     if (blockIdx.x == 0) {
         tile[threadIdx.x] = 7;
@@ -319,24 +319,24 @@ __global__ void hand_over_kernel(float* y, unsigned* flag, float* copy, int* lin
         NOTE(0);
         ptx::bulk_store(y, tile, tile_bytes);
         ptx::bulk_commit();
-        if (m == HandOver::not_complete)
+        if (m == Delivery::not_complete)
             ptx::bulk_wait_read<0>();
         else
             ptx::bulk_wait<0>();
         ptx::store_release(flag, 1);
     } else if (threadIdx.x == 0) {
-        const bool acquires = m != HandOver::no_acquire;
+        const bool acquires = m != Delivery::no_acquire;
         wait_until([&] { return (acquires ? ptx::load_acquire(flag) : *(volatile unsigned*)flag) != 0; }, lines);
         NOTE(1);
         copy[0] = y[1];
     }
 }
 
-template <HandOver m>
-bool run_hand_over(int* lines) {
+template <Delivery m>
+bool run_delivery(int* lines) {
     const DeviceArray<float> y(consumers), copy(1);
     const DeviceArray<unsigned> flag(std::vector<unsigned>{0});
-    launch_kernel(hand_over_kernel<m>, {2, consumers, tile_bytes}, y.data(), flag.data(), copy.data(), lines);
+    launch_kernel(delivery_kernel<m>, {2, consumers, tile_bytes}, y.data(), flag.data(), copy.data(), lines);
     return copy.download() == std::vector<float>{7};
 }
 
@@ -502,7 +502,8 @@ std::vector<SyncKernel> async_kernels() {
     const char* copy = "cp_async_wait() by the thread that has issued it";
     const char* product = "wgmma_wait(), and a barrier where another warpgroup goes on";
     const auto deadlock = [](const char* missing) {
-        return Verdict{"deadlock", {"barrier_try_wait", missing}, {2, 4}};
+        // The first sentence quotes the line that made the barrier.
+        return Verdict{"deadlock", {"for a barrier of \"ptx::barrier_init(smem.", "barrier_try_wait", missing}, {2, 4}};
     };
     const Verdict too_many_arrivals{"too many arrivals", {"barrier_arrive_expect_tx"}, {3}};
     std::vector<SyncKernel> all = {
@@ -546,10 +547,10 @@ std::vector<SyncKernel> async_kernels() {
         {STORE(no_barrier_after_wait), {race(store)}},
         {STORE(no_proxy_fence), {{"missing fence", {"no fence_proxy_async() since"}, {0}}}},
         {STORE(read_back_early), {race("bulk_wait(), and a release by the thread that has waited", {0, 2})}},
-#define HAND_OVER(m) "hand_over", #m, run_hand_over<HandOver::m>
-        {"hand_over", "", run_hand_over<HandOver::correct>, {}},
-        {HAND_OVER(not_complete), {race(stored)}},
-        {HAND_OVER(no_acquire), {race(stored)}},
+#define DELIVERY(m) "delivery", #m, run_delivery<Delivery::m>
+        {"delivery", "", run_delivery<Delivery::correct>, {}},
+        {DELIVERY(not_complete), {race(stored)}},
+        {DELIVERY(no_acquire), {race(stored)}},
 #define MULTIPLY(m) "multiply", #m, run_multiply<Multiply::m>
         {"multiply", "", run_multiply<Multiply::correct>, {}},
         {MULTIPLY(overwritten_before_wait), {race(product)}},

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "../test_seed.h"
@@ -10,6 +12,11 @@
 
 namespace flashladder {
 namespace {
+
+TEST_CASE("races: each kernel has a name of its own, by which its results are found") {
+    std::set<std::string> names;
+    for (const SyncKernel& kernel : sync_kernels()) CHECK_MESSAGE(names.insert(kernel.name()).second, kernel.name());
+}
 
 TEST_CASE("races: each mutant is reported as what it is, by each of ten seeds") {
     int mutants = 0;
