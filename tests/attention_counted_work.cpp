@@ -25,7 +25,8 @@ std::vector<Case> cases() {
     std::vector<Case> all = {{shape_of(1, 128, 128, 64)},     {shape_of(2, 256, 256, 64)},
                              {shape_of(1, 100, 257, 64)},     {shape_of(1, 33, 300, 128)},
                              {shape_of(1, 96, 520, 64), 160}, {shape_of(1, 64, 300, 128), 100},
-                             {shape_of(3, 1, 1, 64)},         {shape_of(1, 200, 200, 64), 227, true}};
+                             {shape_of(3, 1, 1, 64)},         {shape_of(1, 200, 200, 64), 227, true},
+                             {shape_of(2, 3, 1300, 64)}};
     for (int i = 0; i < 4; ++i) {
         Case random_case{shape_of(draw(3), draw(200), draw(400), i % 2 ? 128 : 64),
                          i < 2 ? std::size_t(227) : std::size_t(120)};
@@ -39,6 +40,8 @@ std::vector<Case> cases() {
     }
     Case grouped{shape_of(6, 70, 150, 64)};
     grouped.shape.kv_heads = 2;
+    all.push_back(grouped);
+    grouped.shape.n_q = 5, grouped.shape.n_k = 1200, grouped.shape.causal = true;
     all.push_back(grouped);
     return all;
 }

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "operations/attention/configurations.h"
+#include "operations/attention/parts.h"
+#include "operations/attention/stage.h"
 #include "launch.h"
 
 namespace flashladder::attention {
@@ -166,6 +168,50 @@ ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for
             half_bytes * 2 * (N_q * d + most_keys * d / group) + LSE, exponentials,
             (rows - rows_without_keys) * lanes_a_row};
 }
+/// Rung 27, of all heads: tiles whose rows are heads of a group for some queries, each in as many tasks as there are parts;
+/// then the merge, whose warps each read LSE of all parts twice, and each its own parts' O and LSE.
+ClosedForm split_flash(const AttentionShape& s, bool wants_lse) {
+    constexpr int tile_rows = 64, warp_rows = 16;
+    constexpr double lanes = 32, lanes_a_row = 4, merge_warps = 4;
+    const int parts = int(find_stage("27-merge").scratch_bytes(s) / bytes_of_partial_results(s, 1));
+    const int d = s.head_dim, B_c = block_of_keys(d), group = s.heads / s.kv_heads;
+    int heads = 1;  // of a tile
+    while (heads < group && heads < tile_rows) heads *= 2;
+    const int queries = tile_rows / heads;
+    double loaded = 0, most_keys = 0, exponentials = 0, divisions = 0;
+    const int tiles_of_group = (group + heads - 1) / heads;
+    for (int tile = 0; tile < s.kv_heads * tiles_of_group; ++tile)
+        for (int i = 0; i < s.n_q; i += queries) {
+            const int first_head = tile / tiles_of_group * group + tile % tiles_of_group * heads;
+            const auto last_seen = [&](int row) {
+                return s.causal ? std::min(i + row / heads + s.n_k - s.n_q, s.n_k - 1) : s.n_k - 1;
+            };
+            const int behind = std::min(i + queries, s.n_q);
+            const int seen = s.causal ? std::max(behind + s.n_k - s.n_q, 0) : s.n_k, T_c = (seen + B_c - 1) / B_c;
+            const double keys = std::min(s.n_k, T_c * B_c);
+            most_keys = std::max(most_keys, keys);
+            loaded += parts * double(std::min(heads, s.heads - first_head)) * (behind - i) + 2 * keys;
+            for (int part = 0; part < parts; ++part) {
+                const int begin = part * T_c / parts, end = (part + 1) * T_c / parts;
+                exponentials += (begin == end) * tile_rows * (B_c + lanes_a_row);
+                for (int row = 0; row < tile_rows; ++row) {
+                    if (begin < end && last_seen(row) >= begin * B_c) divisions += lanes_a_row;
+                    for (int j = begin; j < end; ++j) {
+                        const bool raised = j == end - 1 || last_seen(row / warp_rows * warp_rows) < (j + 1) * B_c;
+                        exponentials += B_c + (raised ? lanes_a_row : 0);
+                    }
+                }
+            }
+        }
+    const double rows = double(s.heads) * s.n_q;
+    const double unseeing = s.causal ? s.heads * std::max(0.0, double(s.n_q) - s.n_k) : 0;
+    const double partial = float_bytes * rows * parts * (d + 1), LSE = float_bytes * (wants_lse ? rows : 0);
+    const double merged = partial + float_bytes * rows * parts * (2 * merge_warps + lanes - 1);
+    return {s.batch * (half_bytes * d * (loaded + rows) + partial + merged + LSE),
+            s.batch * (half_bytes * d * 2 * (rows + s.kv_heads * most_keys) + 2 * partial + LSE),
+            s.batch * (exponentials + rows * parts * (merge_warps + lanes)),
+            s.batch * (divisions + (rows - unseeing) * merge_warps * lanes)};
+}
 bool is_dynamic(const Configuration& c) { return c.schedule == lcsf::Schedule::dynamic; }
 /// What rung 14 takes on this device.
 const Configuration& chosen(const AttentionShape& s) {
@@ -182,6 +228,7 @@ double distinct_bytes_of_launch(const std::string& stage, const AttentionShape& 
 
 std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionShape& s, std::size_t shared_bytes,
                                       bool wants_lse) {
+    if (stage == "27-merge") return split_flash(s, wants_lse);  // whose tasks are not of one head
     const std::map<std::string, std::function<ClosedForm(const Head&)>> forms = {
         {"00-standard-attention", standard_attention},
         {"01-minimal-flash", minimal_flash},

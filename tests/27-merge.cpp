@@ -1,0 +1,285 @@
+// Rung 27. Each exercise is judged on inputs where the later ones, still open, do not matter.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "attention_suite.h"
+#include "launch.h"
+#include "operations/attention/parts.h"
+
+#ifndef FLASHLADDER_GPU
+#include "operations/attention/counts.h"
+#endif
+
+namespace flashladder::attention {
+namespace {
+
+using std::size_t;
+
+/// What the parts of a problem have left behind: NaN where nobody has written.
+struct Parts {
+    std::vector<float> O, LSE;  // (rows, parts, d), (rows, parts)
+    size_t parts = 0, rows = 0, d = 0;
+    std::string error;  // where the kernel stops
+
+    float lse(size_t part, size_t row) const { return LSE[row * parts + part]; }
+    const float* row_of_O(size_t part, size_t row) const { return &O[(row * parts + part) * d]; }
+};
+Parts parts_of(const Stage& stage, const Inputs& in) {
+    const AttentionShape& s = in.shape;
+    Parts all;
+    all.rows = s.lse_elements(), all.d = size_t(s.head_dim);
+    all.parts = stage.scratch_bytes(s) / bytes_of_partial_results(s, 1);
+    try {
+        DeviceProblem problem(stage, in, true);
+        problem.scratch.fill(0xFF);
+        stage.launch(problem.args());
+        check_cuda(cudaDeviceSynchronize(), "launch");
+        const std::vector<float> scratch = problem.scratch.download(problem.scratch.bytes() / sizeof(float), DType::f32);
+        const auto behind_O = scratch.begin() + std::ptrdiff_t(all.parts * all.rows * all.d);
+        all.O.assign(scratch.begin(), behind_O);
+        all.LSE.assign(behind_O, scratch.end());
+    } catch (const CudaError& error) {
+        all.error = error.what();
+    }
+    return all;
+}
+
+AttentionShape shape_with(int kv_heads, int group, int n_q, int n_k, int d, bool causal = false) {
+    AttentionShape s = shape_of(kv_heads * group, n_q, n_k, d);
+    s.kv_heads = kv_heads, s.causal = causal;
+    return s;
+}
+std::string row_in_words(const AttentionShape& s, size_t row) {
+    const size_t n_q = size_t(s.n_q), heads = size_t(s.heads);
+    return fmt::format("{}head {} query {}", s.batch > 1 ? fmt::format("batch {} ", row / n_q / heads) : "",
+                       row / n_q % heads, row % n_q);
+}
+
+/// With one part: what is wrong with the first row that is not what it should be, and whose result it is; "" if nothing is.
+std::string wrong_row(const Inputs& in) {
+    const AttentionShape& s = in.shape;
+    const Parts found = parts_of(variant("1 part"), in);
+    if (!found.error.empty()) return found.error;
+    const AttentionRows expected = reference_attention(in, rows_to_check(s, 1));
+    const auto agrees = [&](size_t row, size_t with) {
+        const double lse = expected.lse[with];
+        double error = 0, size = 0;
+        for (size_t x = 0; x < found.d; ++x) {
+            const double e = expected.O[with * found.d + x];
+            error += std::pow(found.row_of_O(0, row)[x] - e, 2), size += e * e;
+        }
+        const bool same_lse = lse == -std::numeric_limits<double>::infinity() ? double(found.lse(0, row)) == lse
+                                                                              : std::abs(found.lse(0, row) - lse) < 0.01;
+        return same_lse && error <= 0.02 * 0.02 * size;  // NaN does not agree
+    };
+    for (size_t row = 0; row < found.rows; ++row) {
+        if (agrees(row, row)) continue;
+        if (std::isnan(found.lse(0, row)))
+            return fmt::format("nobody has written LSE of {} ({})", row_in_words(s, row), to_string(s));
+        for (size_t other = 0; other < found.rows; ++other)
+            if (agrees(row, other))
+                return fmt::format("{} has what belongs to {} ({})", row_in_words(s, row), row_in_words(s, other),
+                                   to_string(s));
+        return fmt::format("{}: LSE is {}, expected {:.6g}; O[0] is {}, expected {:.4g} ({})", row_in_words(s, row),
+                           found.lse(0, row), expected.lse[row], *found.row_of_O(0, row), expected.O[row * found.d],
+                           to_string(s));
+    }
+    return "";
+}
+
+TEST_CASE("EXERCISE 27.1: which head and which query a row of a tile is") {
+    const auto check_rows = [](const AttentionShape& s) {
+        const std::string wrong = wrong_row(make_inputs(s, Values::normal, test_seed()));
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        return wrong.empty();
+    };
+    // Groups that are powers of two, and others, whose tile has heads of the next group too; larger than a tile.
+    for (const int group : {1, 2, 3, 8, 12, 64, 70}) {
+        const int some = drawn_length(64 / std::min(group, 64), 1, group > 8 ? 4 : 40, test_seed() + unsigned(group));
+        for (const int n_q : {1, some})
+            if (!check_rows(shape_with(2, group, n_q, drawn_length(128, 1, 300, test_seed()), 64))) return;
+    }
+    for (const int d : {64, 128, 256})
+        for (const int group : {1, 4, 5}) {
+            const int n_q = drawn_length(16, 1, 40, test_seed() + 2), more = drawn_length(16, 0, 90, test_seed() + 3);
+            if (!check_rows(shape_with(2, group, n_q, n_q + more, d, true))) return;
+            if (!check_rows(shape_with(1, group, n_q + 3, n_q, d, true))) return;  // rows that see nothing
+        }
+}
+
+/// With scores that are all 0, LSE says how many keys a part has, and with values that are 1 at the number of their block,
+/// O says which.
+std::string wrong_split(const Stage& stage, const AttentionShape& s) {
+    Inputs in = make_inputs(s, Values::normal, test_seed());
+    const size_t d = size_t(s.head_dim), B_c = size_t(block_of_keys(s.head_dim)), N_k = size_t(s.n_k);
+    std::ranges::fill(in.K, 0.0f);
+    for (size_t x = 0; x < in.V.size(); ++x) in.V[x] = x % d == x / d % N_k / B_c;
+    const Parts found = parts_of(stage, in);
+    if (!found.error.empty()) return found.error;
+    for (size_t row = 0; row < found.rows; ++row) {
+        const long long query = (long long)(row % size_t(s.n_q));
+        const size_t seen = size_t(std::clamp<long long>(visible_keys(s)(query), 0, s.n_k));
+        // A tile has the blocks that the last of its queries sees. With one query these are the row's.
+        std::vector<std::vector<size_t>> blocks(found.parts);
+        std::vector<double> keys_of_block(d);
+        for (size_t part = 0; part < found.parts; ++part) {
+            const double keys = std::exp(double(found.lse(part, row)));
+            for (size_t b = 0; b < d; ++b) {
+                const double of_block = keys * found.row_of_O(part, row)[b];
+                if (keys > 0 && std::abs(of_block) > 0.01) blocks[part].push_back(b), keys_of_block[b] += of_block;
+            }
+        }
+        const auto where = [&] {
+            return fmt::format("{}, whose {} keys are {} blocks, in {} parts; {}", row_in_words(s, row), seen,
+                               (seen + B_c - 1) / B_c, found.parts, to_string(s));
+        };
+        for (size_t b = 0; b * B_c < seen; ++b) {
+            const double expected = double(std::min(B_c, seen - b * B_c));
+            std::vector<size_t> who;
+            for (size_t part = 0; part < found.parts; ++part)
+                if (std::ranges::count(blocks[part], b)) who.push_back(part);
+            if (who.empty()) return fmt::format("no part has block {} ({})", b, where());
+            if (who.size() > 1) return fmt::format("parts {} have block {}, expected one ({})", fmt::join(who, " and "), b, where());
+            if (!(std::abs(keys_of_block[b] - expected) < 0.02 * expected))
+                return fmt::format("part {} has {:.0f} keys of block {}, expected {} ({})", who.front(), keys_of_block[b], b,
+                                   expected, where());
+        }
+        if (s.n_q > 1) continue;
+        const auto [least, most] = std::ranges::minmax_element(blocks, {}, [](const auto& b) { return b.size(); });
+        if (most->size() > least->size() + 1)
+            return fmt::format("part {} has {} blocks of keys and part {} has {}, expected at most one more ({})",
+                               most - blocks.begin(), most->size(), least - blocks.begin(), least->size(), where());
+    }
+    return "";
+}
+
+TEST_CASE("EXERCISE 27.2: which blocks of keys a part has") {
+    for (const int d : {64, 128}) {
+        const auto check_split = [&](const char* name, const AttentionShape& s) {
+            const std::string wrong = wrong_split(variant(name), s);
+            CHECK_MESSAGE(wrong.empty(), wrong);
+            return wrong.empty();
+        };
+        // Blocks that parts share evenly, or not; fewer than parts; one.
+        for (const int blocks : {1, 2, 3, 4, 7, 8, 9, 13, 16, 23})
+            for (const char* name : {"3 parts", "8 parts"}) {
+                const int n_k = blocks * 128 - (blocks + int(test_seed())) % 2 * drawn_length(64, 1, 127, test_seed());
+                if (!check_split(name, shape_with(1, 1, 1, n_k, d))) return;
+            }
+        // Causal, tiles see different numbers of blocks; some none.
+        const int n_q = drawn_length(64, 65, 200, test_seed());
+        if (!check_split("3 parts", shape_with(2, 1, n_q, n_q + 600, d, true))) return;
+        if (!check_split("3 parts", shape_with(1, 1, 200, 100, d, true))) return;
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+/// Of the threads, which in this rung do the merge alone.
+emulator::GlobalWork read_by_threads(const Stage& stage, const Inputs& in) {
+    return count_stage(stage, in, true).work.total().global_of(emulator::Access::read);
+}
+#endif
+
+TEST_CASE("EXERCISE 27.3: the merge of the parts") {
+    std::uint64_t turn = test_seed();
+    const auto check_merge = [&](const char* name, const AttentionShape& s, Values values) {
+        const Inputs in = make_inputs(s, values, test_seed());
+#ifndef FLASHLADDER_GPU
+        std::string wrong = race(variant(name), in);
+        if (wrong.empty()) wrong = fault(variant(name), in);
+#else
+        const std::string wrong = fault(variant(name), in);
+#endif
+        CHECK_MESSAGE(wrong.empty(), fmt::format("{} ({})", wrong, name));
+        return wrong.empty();
+    };
+    for (const int d : {64, 128, 256})
+        for (const char* name : {"1 part", "3 parts", "8 parts"}) {
+            const Values values = all_values[turn++ % std::size(all_values)];
+            const int n_k = drawn_length(128, 200, 1500, turn);
+            if (!check_merge(name, shape_with(2, 1, 1 + int(turn % 5), n_k, d), values)) return;
+        }
+    // LSE of the parts far apart and beyond what exp() can do; parts that see no key, rows that no part sees a key of.
+    for (const Values values : {Values::large_offset, Values::growing_maximum, Values::peaky})
+        if (!check_merge("8 parts", shape_with(3, 1, 2, 1100, 64), values)) return;
+    if (!check_merge("64 parts", shape_with(1, 1, 3, drawn_length(128, 2000, 4000, turn), 64), Values::normal)) return;
+    if (!check_merge("64 parts", shape_with(1, 1, 2, 64 * 128 + 1, 64), Values::growing_maximum)) return;
+    if (!check_merge("3 parts", shape_with(2, 1, 150, 100, 64, true), Values::normal)) return;
+#ifndef FLASHLADDER_GPU
+    for (const int d : {64, 128}) {
+        const AttentionShape s = shape_with(2, 1, 4, 1024, d);
+        const emulator::GlobalWork work = read_by_threads(variant("8 parts"), make_inputs(s, Values::normal, test_seed()));
+        const std::uint64_t of_O = s.q_elements() * 8 * sizeof(float);
+        check_count(fmt::format("bytes of the sectors that the merge reads, O of each part once and some for LSE ({})",
+                                to_string(s)),
+                    work.sectors * 32, of_O, of_O * 3 / 2);
+    }
+#endif
+}
+
+/// Steps that the launch takes at least, if each task takes two steps more than it has: tasks are dealt out in turn.
+int time_of(int tiles, int blocks, int parts, int multiprocessors) {
+    return (tiles * parts + multiprocessors - 1) / multiprocessors * ((blocks + parts - 1) / parts + 2);
+}
+
+TEST_CASE("EXERCISE 27.4: into how many parts the keys are split") {
+#ifndef FLASHLADDER_GPU
+    std::mt19937_64 random(test_seed());
+    for (const int multiprocessors : {132, 78, 4})
+        for (const auto& [batch, kv_heads, group, n_q, n_k, d] :
+             {std::tuple(1, 1, 1, 1, 100000, 128), {1, 8, 4, 1, 8192, 128}, {16, 8, 8, 1, 8192, 64}, {1, 2, 16, 8, 1000000, 128},
+              {4, 32, 1, 1, 2048, 128}, {3, 5, 6, 2, 40000, 256}, {1, 1, 1, 1, 100, 64}, {2, 4, 1, 1, 600, 64},
+              {1 + int(random() % 20), 1 + int(random() % 10), 1 + int(random() % 10), 1 + int(random() % 4),
+               1 + int(random() % 100000), 128}}) {
+            const VirtualGpu gpu(multiprocessors);
+            AttentionShape s = shape_with(kv_heads, group, n_q, n_k, d);
+            s.batch = batch;
+            int heads = 1;
+            while (heads < group && heads < 64) heads *= 2;
+            const int tiles = batch * kv_heads * ((group + heads - 1) / heads) * ((n_q * heads + 63) / 64);
+            const int blocks = (n_k + block_of_keys(d) - 1) / block_of_keys(d);
+            const int parts = int(stage_under_test().scratch_bytes(s) / bytes_of_partial_results(s, 1));
+            int least = time_of(tiles, blocks, 1, multiprocessors);
+            for (int other = 2; other <= std::min(blocks / 4, multiprocessors); ++other)
+                least = std::min(least, time_of(tiles, blocks, other, multiprocessors));
+            const std::string where =
+                fmt::format("{} parts of {} tiles with {} blocks of keys on {} multiprocessors; {}", parts, tiles, blocks,
+                            multiprocessors, to_string(s));
+            check_count("parts: " + where, std::uint64_t(std::max(parts, 0)), 1, std::uint64_t(blocks));
+            if (parts < 1) return;
+            const int time = time_of(tiles, blocks, parts, multiprocessors);
+            check_count("steps of the busiest multiprocessor, and two for each of its tasks: " + where, std::uint64_t(time),
+                        0, std::uint64_t(least) * 5 / 4);
+            if (time > least * 5 / 4) return;
+        }
+#endif
+}
+
+TEST_CASE("agrees with the reference: few queries, many keys") {
+    std::uint64_t turn = test_seed();
+    const VirtualGpu gpu(7);
+    for (const int d : {64, 128, 256}) {
+        const int group = 1 + int(turn++ % 9), n_q = drawn_length(4, 1, 9, turn), n_k = drawn_length(128, 1500, 2600, turn);
+        for (const bool causal : {false, true}) {
+            AttentionShape s = shape_with(2, group, n_q, n_k, d, causal);
+            s.dtype = turn++ % 2 ? DType::f16 : DType::bf16;
+            const Inputs in = make_inputs(with_enough_rows(s), all_values[turn % std::size(all_values)], test_seed());
+            for (const Layout layout : {Layout::heads_first, Layout::sequence_first, Layout::padded}) {
+                const std::string wrong = fault(stage_under_test(), in, layout);
+                CHECK_MESSAGE(wrong.empty(), wrong);
+                if (!wrong.empty()) return;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace flashladder::attention
