@@ -148,6 +148,9 @@ public:
     /// What `./ladder bench` times: its grid, or as much of it as these sizes leave. Throws std::invalid_argument with one
     /// line, naming the value.
     virtual std::vector<Problem> benched(const GivenSizes& given) const = 0;
+    /// Whether a stage, by its name, is in the tables of such a problem, where nobody has said sizes: some are made for
+    /// problems of one kind.
+    virtual bool takes_part(const std::string&, const Problem&) const { return true; }
     /// Whether a stage takes part in this one only if it is named, because it would take minutes.
     virtual bool takes_long(const Problem&, DType) const { return false; }
     /// A problem of the same kind that the emulator, or the reference, is done with soon.

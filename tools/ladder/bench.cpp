@@ -319,7 +319,9 @@ std::vector<Problem> bench_problems(const BenchOptions& options) {
 std::vector<Entrant> entrants(const std::vector<StageRef>& all, const Problem& problem, const BenchOptions& options) {
     std::vector<const Stage*> able;
     for (const Stage& stage : all)
-        if (why_not(stage, problem, options).empty()) able.push_back(&stage);
+        if (why_not(stage, problem, options).empty() &&
+            (!options.given.empty() || problem.operation->takes_part(stage.name(), problem)))
+            able.push_back(&stage);
     const auto lowest =
         std::ranges::find_if(able, [&](const Stage* s) { return options.rungs.empty() || is_named(*s, options); });
     const bool slow_too = !options.given.empty() && !options.rungs.empty();

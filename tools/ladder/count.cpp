@@ -36,7 +36,7 @@ using emulator::Work;
 
 bool wanted(const Stage& stage, const CountedProblem& counted) {
     return counted.problem.operation == &stage.operation() && stage.why_unsupported(counted.problem).empty() &&
-           stage.name().starts_with(counted.stage);
+           stage.name().starts_with(counted.stage) && stage.operation().takes_part(stage.name(), counted.problem);
 }
 
 /// What docs/results/counts.json has a row for, in its order.

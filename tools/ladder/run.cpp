@@ -71,6 +71,7 @@ std::vector<const Stage*> taking_part(const TimedProblem& problem, DType dtype) 
     std::vector<const Stage*> able;
     const auto add = [&](const Stage& stage) {
         if (&stage.operation() == problem.problem.operation && stage.name() >= problem.lowest_stage &&
+            stage.operation().takes_part(stage.name(), problem.problem) &&
             dtype_of(stage) == dtype && stage.why_unsupported(problem.problem.in(dtype)).empty())
             able.push_back(&stage);
     };

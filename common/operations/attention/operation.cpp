@@ -16,6 +16,7 @@ namespace {
 
 constexpr int tokens = 16384, model_width = 2048;  // of the papers' grid
 constexpr int small_n = 1024;  // up to this N the grid has all rungs
+constexpr int few_queries = 16;  // at most: what rung 27 is for, and nobody else but who it is held against
 
 AttentionShape square(int n, int head_dim) {
     AttentionShape s;
@@ -29,6 +30,13 @@ AttentionShape on_the_grid(int head_dim, int n) {
     AttentionShape s = square(n, head_dim);
     s.batch = std::max(1, tokens / n);
     s.heads = s.kv_heads = std::max(1, model_width / head_dim);
+    return s;
+}
+
+/// A step of a language model: a query for each of `heads`, against all keys so far.
+AttentionShape step_of_decoding(int batch, int heads, int kv_heads, int n_k, int head_dim) {
+    AttentionShape s;
+    s.batch = batch, s.heads = heads, s.kv_heads = kv_heads, s.n_k = n_k, s.head_dim = head_dim;
     return s;
 }
 
@@ -130,6 +138,7 @@ public:
             both.causal = true;
             for (const AttentionShape& s : {plain, causal, grouped, both}) add("features", s, "03");
             add("variants", plain, "");
+            for (const AttentionShape& s : steps_of_decoding(head_dim)) add("decoding", s, "");
         }
         return all;
     }
@@ -158,7 +167,14 @@ public:
                             fmt::format("heads {} is not a multiple of kv-heads {}", s.heads, s.kv_heads));
                     problems.push_back(problem_of(s));
                 }
+        if (given.empty())
+            for (const int head_dim : {64, 128})
+                for (const AttentionShape& s : steps_of_decoding(head_dim)) problems.push_back(problem_of(s));
         return problems;
+    }
+    bool takes_part(const std::string& stage, const Problem& problem) const override {
+        const bool few = problem.at("n_q") <= few_queries;
+        return stage.starts_with("27") ? few : !few || stage == "14-lcsf";
     }
     /// Without tensor cores it takes a hundred times as long.
     bool takes_long(const Problem& problem, DType dtype) const override {
@@ -178,7 +194,9 @@ public:
         AttentionShape causal = square(1024, 64), grouped = square(256, 64);
         causal.causal = true;
         grouped.heads = 4;
-        return add(causal), add(grouped), all;
+        add(causal), add(grouped);
+        for (const int head_dim : {64, 128}) add(step_of_decoding(1, 16, 2, 4096, head_dim));
+        return all;
     }
     std::vector<Problem> counted_of_variants() const override {
         return {problem_of(square(1024, 64)), problem_of(square(1024, 128))};
@@ -189,8 +207,15 @@ public:
     }
 
 private:
+    /// Many heads of K and V, few of them, one; up to a million keys.
+    static std::vector<AttentionShape> steps_of_decoding(int head_dim) {
+        return {step_of_decoding(16, 64, 8, 8192, head_dim), step_of_decoding(8, 32, 32, 4096, head_dim),
+                step_of_decoding(1, 32, 8, 8192, head_dim), step_of_decoding(1, 32, 8, 65536, head_dim),
+                step_of_decoding(1, 8, 1, 1 << 20, head_dim)};
+    }
     static Problem cut_down(const Problem& problem, int batch, int kv_heads) {
-        return problem_of(at_most(shape_of(problem), batch, kv_heads, 256), problem.extras.contains("lse"));
+        const int n = problem.at("n_q") <= few_queries ? 2048 : 256;
+        return problem_of(at_most(shape_of(problem), batch, kv_heads, n), problem.extras.contains("lse"));
     }
 };
 

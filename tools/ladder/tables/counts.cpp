@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "chapters.h"
 #include "cost_model.h"
 #include "harness/dtype.h"
 #include "harness/operation.h"
@@ -222,6 +223,28 @@ std::string counted_lists_table(const nlohmann::json& r, const Arguments& argume
     }
     if (table.empty()) return no_rows(counts_file, arguments);
     return fmt::format("{}\n{}", table.markdown(), counts_caption(r, "N = 1024"));
+}
+
+/// What a rung for few queries asks for, beside the one below it.
+std::string counted_decoding_table(const nlohmann::json& r, const Arguments& arguments) {
+    const std::string rung = arguments.at("rung"), below = flashladder::below(find_chapter(rung)).value().number();
+    Table table({"d", "rung", "K and V, read", "Q", "between the kernels, written and read", "matrix instructions",
+                 "exponentials"});
+    for (const auto& row : r.at("rows")) {
+        if (row.at("shape").value("n_q", 0) != 1 || !(is_rung(row, rung) || is_rung(row, below))) continue;
+        const auto& tensors = row.at("counts").at("tensors");
+        const auto bytes = [&](const char* tensor, const char* way) {
+            return tensors.contains(tensor) ? tensors.at(tensor).at(way).at("requested_bytes").template get<double>() : 0.0;
+        };
+        const Totals totals(row.at("counts").at("total"));
+        table.add({row.at("shape").at("head_dim").dump(), row.at("stage"),
+                   readable_bytes(bytes("K", "read") + bytes("V", "read")), readable_bytes(bytes("Q", "read")),
+                   readable_bytes(bytes("scratch", "written") + bytes("scratch", "read")),
+                   fmt::format("{:.0f}", totals.matrix_instructions), fmt::format("{:.0f}", totals.exponentials)});
+    }
+    if (table.empty()) return no_rows(counts_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "One query, 16 heads, 2 of K and V, 4096 keys"));
 }
 
 }  // namespace flashladder::tables
