@@ -23,14 +23,13 @@
 namespace flashladder::attention {
 namespace {
 
-// ---- the rows of a tile: heads of a group, side by side, for each of some queries
+// ---- the rows of a tile: some heads of a group, side by side, for each of some queries
 
 constexpr int tile_rows = 64;
 
-/// Row r of a tile is head r % heads, of as many as a tile takes, and query r / heads.
 struct Packing {
-    int heads;  // a power of two: those of a group, or 64 of them, and perhaps some that are not of the group
-    int group, tiles_of_group;
+    int heads;                  // of a tile: a power of two, so that perhaps not all are of the group
+    int group, tiles_of_group;  // heads that share K and V; tiles that these take
 
     __host__ __device__ int queries() const { return tile_rows / heads; }
 };
