@@ -16,7 +16,6 @@ namespace {
 
 constexpr int tokens = 16384, model_width = 2048;  // of the papers' grid
 constexpr int small_n = 1024;  // up to this N the grid has all rungs
-constexpr int few_queries = 16;  // at most: what rung 27 is for, and nobody else but who it is held against
 
 AttentionShape square(int n, int head_dim) {
     AttentionShape s;

@@ -8,6 +8,9 @@ namespace flashladder::attention {
 
 const Operation& operation();
 
+/// So many at most are a step of decoding: what rung 27 is for, and nobody else but who it is held against.
+inline constexpr int few_queries = 16;
+
 /// The same problem, in both types.
 Problem problem_of(const AttentionShape& shape, bool wants_lse = false);
 AttentionShape shape_of(const Problem& problem);
