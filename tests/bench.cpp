@@ -139,9 +139,23 @@ TEST_CASE("turns: each in every round, slow ones in fewer, on other inputs each 
     CHECK(order.size() > 4);
 }
 
+TEST_CASE("few queries: the rung for these beside the one below it, and nobody else") {
+    const Operation& operation = attention::operation();
+    const std::vector<attention::Stage> some = {stage("13-a", DType::bf16), stage("14-lcsf", DType::bf16),
+                                                stage("27-merge", DType::bf16)};
+    const std::vector<StageRef> refs(some.begin(), some.end());
+    const Problem one = operation.problem({{"n_q", 1}, {"n_k", 4096}}), many = operation.problem({{"n_q", 1024}});
+    CHECK(text(entrants(refs, one, {})) == "14 27<14");
+    CHECK(text(entrants(refs, many, {})) == "13 14<13");
+    CHECK(operation.takes_part("27-merge/3 parts", one));
+    CHECK_FALSE(operation.takes_part("14-lcsf/one", one));
+}
+
 TEST_CASE("the grid: 16384 tokens, a model width of 2048") {
     const Operation& operation = attention::operation();
-    const auto grid = operation.benched({});
+    auto grid = operation.benched({});
+    const auto few = [](const Problem& problem) { return problem.at("n_q") == 1; };
+    CHECK(std::erase_if(grid, few) == 10);
     CHECK(grid.size() == 8);
     for (const Problem& problem : grid) {
         const AttentionShape s = attention::shape_of(problem);
