@@ -80,17 +80,22 @@ std::string wrong_row(const Inputs& in) {
                                                                               : std::abs(found.lse(0, row) - lse) < 0.01;
         return same_lse && error <= 0.02 * 0.02 * size;  // NaN does not agree
     };
+    for (size_t row = 0; row < found.rows; ++row)  // first: whose place a row has taken, its own has stayed empty
+        if (std::isnan(found.lse(0, row)))
+            return fmt::format("nobody has written O and LSE of {} ({})", row_in_words(s, row), to_string(s));
     for (size_t row = 0; row < found.rows; ++row) {
         if (agrees(row, row)) continue;
-        if (std::isnan(found.lse(0, row)))
-            return fmt::format("nobody has written LSE of {} ({})", row_in_words(s, row), to_string(s));
         for (size_t other = 0; other < found.rows; ++other)
             if (agrees(row, other))
                 return fmt::format("{} has what belongs to {} ({})", row_in_words(s, row), row_in_words(s, other),
                                    to_string(s));
-        return fmt::format("{}: LSE is {}, expected {:.6g}; O[0] is {}, expected {:.4g} ({})", row_in_words(s, row),
-                           found.lse(0, row), expected.lse[row], *found.row_of_O(0, row), expected.O[row * found.d],
-                           to_string(s));
+        const float* O = found.row_of_O(0, row);
+        const double* expected_O = &expected.O[row * found.d];
+        size_t furthest = 0;
+        for (size_t x = 0; x < found.d; ++x)
+            if (!(std::abs(O[x] - expected_O[x]) <= std::abs(O[furthest] - expected_O[furthest]))) furthest = x;
+        return fmt::format("{}: LSE is {:.6g}, expected {:.6g}; O[{}] is {:.4g}, expected {:.4g} ({})", row_in_words(s, row),
+                           found.lse(0, row), expected.lse[row], furthest, O[furthest], expected_O[furthest], to_string(s));
     }
     return "";
 }
@@ -127,7 +132,7 @@ std::string wrong_split(const Stage& stage, const AttentionShape& s) {
     for (size_t row = 0; row < found.rows; ++row) {
         const long long query = (long long)(row % size_t(s.n_q));
         const size_t seen = size_t(std::clamp<long long>(visible_keys(s)(query), 0, s.n_k));
-        // A tile has the blocks that the last of its queries sees. With one query these are the row's.
+        // A tile, 64 queries as there is one head, has the blocks that the last of these sees. Those are shared evenly.
         std::vector<std::vector<size_t>> blocks(found.parts);
         std::vector<double> keys_of_block(d);
         for (size_t part = 0; part < found.parts; ++part) {
@@ -152,7 +157,7 @@ std::string wrong_split(const Stage& stage, const AttentionShape& s) {
                 return fmt::format("part {} has {:.0f} keys of block {}, expected {} ({})", who.front(), keys_of_block[b], b,
                                    expected, where());
         }
-        if (s.n_q > 1) continue;
+        if ((query + 1) % 64 != 0 && query + 1 != s.n_q) continue;
         const auto [least, most] = std::ranges::minmax_element(blocks, {}, [](const auto& b) { return b.size(); });
         if (most->size() > least->size() + 1)
             return fmt::format("part {} has {} blocks of keys and part {} has {}, expected at most one more ({})",
@@ -214,14 +219,13 @@ TEST_CASE("EXERCISE 27.3: the merge of the parts") {
     if (!check_merge("64 parts", shape_with(1, 1, 2, 64 * 128 + 1, 64), Values::growing_maximum)) return;
     if (!check_merge("3 parts", shape_with(2, 1, 150, 100, 64, true), Values::normal)) return;
 #ifndef FLASHLADDER_GPU
-    for (const int d : {64, 128}) {
-        const AttentionShape s = shape_with(2, 1, 4, 1024, d);
-        const emulator::GlobalWork work = read_by_threads(variant("8 parts"), make_inputs(s, Values::normal, test_seed()));
-        const std::uint64_t of_O = s.q_elements() * 8 * sizeof(float);
-        check_count(fmt::format("bytes of the sectors that the merge reads, O of each part once and some for LSE ({})",
-                                to_string(s)),
-                    work.sectors * 32, of_O, of_O * 3 / 2);
-    }
+    // LSE may be read by all warps, time and again: of 256 columns it is little.
+    const AttentionShape s = shape_with(2, 1, 4, 1024, 256);
+    const emulator::GlobalWork work = read_by_threads(variant("8 parts"), make_inputs(s, Values::normal, test_seed()));
+    const std::uint64_t of_O = s.q_elements() * 8 * sizeof(float);
+    check_count(fmt::format("bytes of the sectors that the merge reads, O of each part once and some for LSE ({})",
+                            to_string(s)),
+                work.sectors * 32, of_O, of_O * 3 / 2);
 #endif
 }
 
