@@ -22,7 +22,8 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
 
     causal          query i sees the keys j <= i + n_k - n_q
     scale           of the scores; 1 / sqrt(d) if None
-    stage           a name of stages(), or a variant of one: "04-tensor-cores/split-K"
+    stage           a name of stages(), or a variant of one: "04-tensor-cores/split-K"; "27-merge" is for few queries and
+                    many keys
     return_lse      return (output, log(sum(exp(scale * q @ k^T)))); the second is float32, (batch, heads, n_q)
     stage_backward  where PyTorch wants gradients: a name of backward_stages(), or "best", the highest that can do this
 
