@@ -305,10 +305,12 @@ TEST_CASE("EXERCISE 27.3: the merge of the parts") {
 #endif
 }
 
+#ifndef FLASHLADDER_GPU
 /// Steps that the launch takes at least, if each task takes two steps more than it has: tasks are dealt out in turn.
 int time_of(int tiles, int blocks, int parts, int multiprocessors) {
     return (tiles * parts + multiprocessors - 1) / multiprocessors * ((blocks + parts - 1) / parts + 2);
 }
+#endif
 
 TEST_CASE("EXERCISE 27.4: into how many parts the keys are split") {
 #ifndef FLASHLADDER_GPU
