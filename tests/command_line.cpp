@@ -833,6 +833,22 @@ TEST_CASE("a kernel that goes out of bounds is reported, not swallowed") {
     CHECK(result.says("source     chapters/01-minimal-flash/attention.cu:"));
 }
 
+TEST_CASE("a deadlock is told whole: who waits, for which barrier, the line that made it, and what to do") {
+    const Project project;
+    const Borrowed chapter(project, 8);
+    chapter.write(replace_once(project.solution(8), "ptx::barrier_arrive_expect_tx(smem.Q_full, sizeof(smem.Q));", ""));
+    for (const char* more : {"", " --verbose"}) {
+        const CommandResult result = project.ladder(std::string("test 08 --seed 1") + more);
+        CAPTURE(result.output);
+        CHECK(result.status == 1);
+        CHECK(result.says("deadlock: no thread can go on"));
+        CHECK(result.says("made at chapters/08-bulk-tensor-copies/attention.cu:"));
+        CHECK(result.says("reproduce  LADDER_SEED="));
+        CHECK(result.says("a hint: ./ladder hint 8.3"));
+        CHECK(!result.says("ladder: "));
+    }
+}
+
 TEST_CASE("the results go to a file, and to one that cannot be written not silently") {
     const Project project;
     const std::string file = (fs::temp_directory_path() / fmt::format("ladder-{}.json", getpid())).string();

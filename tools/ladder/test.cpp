@@ -138,13 +138,8 @@ void run_all(const std::string& program, const std::string& filter, const TestOp
 std::string indented(const std::string& text) {
     std::string result;
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        if (line.empty()) continue;
-        // A barrier has no name; the line that made it has.
-        const std::size_t made = line.find(" made at ");
-        const std::string source = made == std::string::npos ? "" : source_line(line.substr(made + 9));
-        result += fmt::format("  {}{}\n", line, source.empty() ? "" : ": " + source);
-    }
+    for (std::string line; std::getline(lines, line);)
+        if (!line.empty()) result += fmt::format("  {}\n", line);
     return result;
 }
 
