@@ -34,7 +34,7 @@ struct Activity {
     // Of a thread's load or store and of a copy to shared memory: where it begins in device memory, the box of a TMA load
     // too; null where that is outside of the tensor.
     const void* tensor = nullptr;
-    const void* barrier = nullptr;  // of a wait for an mbarrier, and of an arrival at one: it
+    const void* barrier = nullptr;  // of a wait for an mbarrier or at a named barrier, and of an arrival at an mbarrier: it
     std::uint64_t pending = 0;     // of a wgmma: how many the warp has begun before it and not waited for
 };
 

@@ -140,7 +140,7 @@ Note note(Doing what, const Place& where);
 Note note_of_lane(unsigned lane, Doing what, const Place& where);
 /// A load, a store or a copy, and where it begins in device memory, the box of a TMA load too; null outside of the tensor.
 Note note_access(Doing what, const void* tensor, const Place& where);
-/// What was noted is a wait for this mbarrier, or an arrival at it.
+/// What was noted is a wait for this mbarrier or named barrier, or an arrival at an mbarrier.
 Note note_barrier(Note note, const void* barrier);
 /// A wgmma of the whole warp, and how many of its warp have begun and not been waited for.
 Note note_wgmma(std::uint64_t pending, const Place& where);

@@ -57,9 +57,10 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
              [&] { return fmt::format("wrong count: {} for {} threads, which is no multiple of 32", name, threads); });
     int none = 0;
     perform_together(name, none, where, [](auto&) {});  // the barrier counts warps
-    Note noted = not_noted;
-    if (recording) noted = wait_for_others ? note_begin(Doing::barrier, where) : note(Doing::arrive, where);
     NamedBarrier& barrier = block.named_barriers[static_cast<std::size_t>(id)];
+    Note noted = not_noted;
+    if (recording)
+        noted = wait_for_others ? note_barrier(note_begin(Doing::barrier, where), &barrier) : note(Doing::arrive, where);
     const auto expected = static_cast<unsigned>(threads);
     if (barrier.arrived > 0 && barrier.expected != expected)
         fail(cudaErrorLaunchFailure, where, [&] {
