@@ -198,7 +198,10 @@ TEST_CASE("EXERCISE 27.2: which blocks of keys a part has") {
                 const int n_k = blocks * 128 - (blocks + int(test_seed())) % 2 * drawn_length(64, 1, 127, test_seed());
                 if (!check_split(name, shape_with(1, 1, 1, n_k, d))) return;
             }
-        // Causal, tiles see different numbers of blocks; some none.
+        // Causal, tiles see different numbers of blocks, and shares of those of all keys would be uneven; some see
+        // none.
+        const int n = drawn_length(64, 520, 760, test_seed());
+        if (!check_split("3 parts", shape_with(1, 1, n, n, d, true))) return;
         const int n_q = drawn_length(64, 65, 200, test_seed());
         if (!check_split("3 parts", shape_with(2, 1, n_q, n_q + 600, d, true))) return;
         if (!check_split("3 parts", shape_with(1, 1, 200, 100, d, true))) return;
