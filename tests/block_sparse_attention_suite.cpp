@@ -59,9 +59,13 @@ std::string words(const AttentionShape& shape, const Lists& lists) {
     constexpr std::size_t most = 8;
     const std::size_t all = lists.first.size() - 1;
     std::string text = to_string(shape) + ", lists";
-    for (std::size_t r = 0; r < std::min(all, most); ++r)
-        text += fmt::format(
-            " [{}]", fmt::join(lists.blocks.begin() + lists.first[r], lists.blocks.begin() + lists.first[r + 1], " "));
+    for (std::size_t r = 0; r < std::min(all, most); ++r) {
+        const auto begin = lists.blocks.begin() + lists.first[r], end = lists.blocks.begin() + lists.first[r + 1];
+        if (end - begin <= 12)
+            text += fmt::format(" [{}]", fmt::join(begin, end, " "));
+        else
+            text += fmt::format(" [{} ... {}: {} blocks]", fmt::join(begin, begin + 3, " "), end[-1], end - begin);
+    }
     return text + (all > most ? " ..." : "") + (lists.heads > 1 ? " by head" : "");
 }
 
