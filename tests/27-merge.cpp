@@ -334,10 +334,7 @@ TEST_CASE("EXERCISE 27.4: into how many parts the keys are split") {
             const VirtualGpu gpu(multiprocessors);
             AttentionShape s = shape_with(kv_heads, group, n_q, n_k, d);
             s.batch = batch;
-            int heads = 1;
-            while (heads < group && heads < 64) heads *= 2;
-            const int tiles = batch * kv_heads * ((group + heads - 1) / heads) * ((n_q * heads + 63) / 64);
-            const int blocks = (n_k + block_of_keys(d) - 1) / block_of_keys(d);
+            const int tiles = tiles_of(s), blocks = blocks_of_keys(s);
             const int parts = int(stage_under_test().scratch_bytes(s) / bytes_of_partial_results(s, 1));
             int least = time_of(tiles, blocks, 1, multiprocessors);
             for (int other = 2; other <= std::min(blocks / 4, multiprocessors); ++other)

@@ -23,22 +23,7 @@
 namespace flashladder::attention {
 namespace {
 
-// ---- the rows of a tile: some heads of a group, side by side, for each of some queries
-
-constexpr int tile_rows = 64;
-
-struct Packing {
-    int heads;                  // of a tile: a power of two, so that perhaps not all are of the group
-    int group, tiles_of_group;  // heads that share K and V; tiles that these take
-
-    __host__ __device__ int queries() const { return tile_rows / heads; }
-};
-Packing packing_of(const AttentionShape& s) {
-    const int group = s.heads / s.kv_heads;
-    int heads = 1;
-    while (heads < group && heads < tile_rows) heads *= 2;
-    return {heads, group, (group + heads - 1) / heads};
-}
+// ---- the rows of a tile: some heads of a group, side by side, for each of some queries (operations/attention/parts.h)
 
 /// Q as TMA sees it where rows are heads: a box of heads of some queries.
 template <class Tile>
@@ -265,16 +250,6 @@ __global__ void __launch_bounds__(merge_warps * 32)
 // END 27.3
 
 // ---- how many parts
-
-/// Of a problem: tiles of queries of a head, and in all; blocks of keys that the longest of them has.
-int blocks_of_queries(const AttentionShape& s) {
-    const int queries = packing_of(s).queries();
-    return (s.n_q + queries - 1) / queries;
-}
-int tiles_of(const AttentionShape& s) {
-    return s.batch * s.kv_heads * packing_of(s).tiles_of_group * blocks_of_queries(s);
-}
-int blocks_of_keys(const AttentionShape& s) { return (s.n_k + block_of_keys(s.head_dim) - 1) / block_of_keys(s.head_dim); }
 
 // EXERCISE 27.4 Into how many parts are the keys split, for `tiles` tiles of queries against up to `blocks` blocks of
 // keys? A launch takes as long as the multiprocessor with most to do. In the starter there is one part: right, and slow.

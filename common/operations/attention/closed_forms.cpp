@@ -171,15 +171,14 @@ ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for
 /// Rung 27, of all heads: tiles whose rows are heads of a group for some queries, each in as many tasks as there are parts;
 /// then the merge, whose warps each read LSE of all parts twice, and each its own parts' O and LSE.
 ClosedForm split_flash(const AttentionShape& s, bool wants_lse) {
-    constexpr int tile_rows = 64, warp_rows = 16;
+    constexpr int warp_rows = 16;
     constexpr double lanes = 32, lanes_a_row = 4, merge_warps = 4;
     const int parts = int(find_stage("27-merge").scratch_bytes(s) / bytes_of_partial_results(s, 1));
-    const int d = s.head_dim, B_c = block_of_keys(d), group = s.heads / s.kv_heads;
-    int heads = 1;  // of a tile
-    while (heads < group && heads < tile_rows) heads *= 2;
-    const int queries = tile_rows / heads;
+    const int d = s.head_dim, B_c = block_of_keys(d);
+    const Packing packing = packing_of(s);
+    const int heads = packing.heads, group = packing.group, tiles_of_group = packing.tiles_of_group;
+    const int queries = packing.queries();
     double loaded = 0, most_keys = 0, exponentials = 0, divisions = 0;
-    const int tiles_of_group = (group + heads - 1) / heads;
     for (int tile = 0; tile < s.kv_heads * tiles_of_group; ++tile)
         for (int i = 0; i < s.n_q; i += queries) {
             const int first_head = tile / tiles_of_group * group + tile % tiles_of_group * heads;

@@ -1,4 +1,5 @@
-// The keys in parts, as rung 27 has them: what comes of each, between the kernel that computes it and the merge.
+// Few queries, and their keys in parts, as rung 27 has them: how heads are packed into tiles, and what comes of each part,
+// between the kernel that computes it and the merge.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,34 @@ namespace flashladder::attention {
 
 /// Keys of a step.
 constexpr int block_of_keys(int d) { return d == 256 ? 64 : 128; }
+
+constexpr int tile_rows = 64;
+
+/// Rows of a tile are some heads of a group for each of some queries.
+struct Packing {
+    int heads;                  // of a tile: a power of two, so that perhaps not all are of the group
+    int group, tiles_of_group;  // heads that share K and V; tiles that these take
+
+    __host__ __device__ int queries() const { return tile_rows / heads; }
+};
+inline Packing packing_of(const AttentionShape& s) {
+    const int group = s.heads / s.kv_heads;
+    int heads = 1;
+    while (heads < group && heads < tile_rows) heads *= 2;
+    return {heads, group, (group + heads - 1) / heads};
+}
+
+/// Of a problem: tiles of queries of a head, and in all; blocks of keys that the longest of them has.
+inline int blocks_of_queries(const AttentionShape& s) {
+    const int queries = packing_of(s).queries();
+    return (s.n_q + queries - 1) / queries;
+}
+inline int tiles_of(const AttentionShape& s) {
+    return s.batch * s.kv_heads * packing_of(s).tiles_of_group * blocks_of_queries(s);
+}
+inline int blocks_of_keys(const AttentionShape& s) {
+    return (s.n_k + block_of_keys(s.head_dim) - 1) / block_of_keys(s.head_dim);
+}
 
 /// O and LSE of each part of the keys, for each row of the problem, in the order (batch, heads, N_q). Lives in the stage's
 /// scratch memory.

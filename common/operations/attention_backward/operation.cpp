@@ -24,9 +24,6 @@ Problem backward(const Problem& problem) { return turned(problem, operation()); 
 /// So many multiply-adds have inputs at most that are drawn for every batch: their forward pass runs on the CPU, in double.
 constexpr double most_products = 5e9;
 
-/// Of the problems of the forward pass, those that anybody trains with: not a step of decoding.
-bool has_gradients(const Problem& problem) { return problem.at("n_q") > attention::few_queries; }
-
 class AttentionBackward : public Operation {
 public:
     std::string name() const override { return "attention_backward"; }
@@ -102,9 +99,12 @@ public:
     }
     std::vector<Problem> benched(const GivenSizes& given) const override {
         std::vector<Problem> all;
-        for (const Problem& problem : attention::operation().benched(given))
-            if (!given.empty() || has_gradients(problem)) all.push_back(backward(problem));
+        for (const Problem& problem : attention::operation().benched(given)) all.push_back(backward(problem));
         return all;
+    }
+    /// Nobody trains with a step of decoding.
+    bool takes_part(const std::string&, const Problem& problem) const override {
+        return problem.at("n_q") > attention::few_queries;
     }
     bool takes_long(const Problem& problem, DType dtype) const override {
         return attention::operation().takes_long(forward(problem), dtype);
@@ -120,8 +120,7 @@ public:
     std::vector<CountedProblem> counted() const override {
         std::vector<CountedProblem> all;
         for (const CountedProblem& of_forward : attention::operation().counted())
-            if (of_forward.shared_bytes == 0 && has_gradients(of_forward.problem))
-                all.push_back({backward(of_forward.problem)});
+            if (of_forward.shared_bytes == 0) all.push_back({backward(of_forward.problem)});
         for (const std::size_t kilobytes : {28, 57, 114})  // only rung 16 looks at how much there is
             all.push_back({problem({{"n_q", 1024}}), kilobytes * 1024, "16"});
         return all;
