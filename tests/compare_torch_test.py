@@ -48,6 +48,25 @@ class Problems(unittest.TestCase):
         self.assertEqual(ct.parse([]).seconds, math.inf)
         self.assertLess(set(ct.parse(["--grid", "short"]).shapes), set(ct.parse([]).shapes))
 
+    def test_steps_of_decoding(self):
+        grid = ct.parse(["--grid", "decoding"]).shapes
+        self.assertEqual(len(set(grid)), 18)
+        self.assertEqual({(s.n_q, s.causal) for s in grid}, {(1, False)})
+        self.assertIn(Shape(16, 8, 8, 1, 8192, 128, False), grid)
+        self.assertEqual(str(grid[0]), "d 64, N_q 1, N_k 8192, B 16, H 64/8")
+        self.assertEqual(grid[0].elements(), 2 * 16 * 64 * (64 + 8 * 8192))
+        source = (ROOT / "common/operations/attention/operation.cpp").read_text()  # `ladder run` has five of them
+        body = re.search(r" steps_of_decoding\(int head_dim\) \{(.*?)\}", source, re.DOTALL)[1]
+        steps = re.findall(r"\((\d+), (\d+), (\d+), (\d+|1 << 20), head_dim\)", body)
+        self.assertEqual(len(steps), 5)
+        for of in steps:
+            for d in (64, 128):
+                self.assertIn(problems.step_of_decoding(*map(eval, of), d), grid)
+
+    def test_flashinfer_is_asked_for_decoding_alone(self):
+        with self.assertRaisesRegex(RuntimeError, "for decoding alone"):
+            kernels.peer_run("flashinfer", HEAD)
+
     def test_more(self):
         more = ct.parse(["--more"]).shapes
         self.assertEqual(len(set(more)), 20)
@@ -192,7 +211,8 @@ class Rows(unittest.TestCase):
                "05-c": {"error": None, "worst_row": None, "wrong": "error nan"}}
     times = {FLASH: [2.0, 2.0, 2.0], CUDNN: [1.0, 1.0, 1.0], "04-b": [4.0, 5.0, 3.0], "06-d": [1.0, 1.0, 2.0],
              "07-e": [0.5, 0.5, 0.5],
-             ct.MATMUL: [2 * ct.MATMUL_N**3 / 1e12] * 3}  # 1000 TFLOP/s
+             ct.MATMUL: [2 * ct.MATMUL_N**3 / 1e12] * 3,  # 1000 TFLOP/s
+             ct.COPY: [2 * ct.COPY_BYTES / 1e9] * 3}      # 1000 GB/s
 
     def rows(self):
         return ct.result_rows(HEAD, "bf16", self.checked, self.times, 7)
@@ -204,6 +224,8 @@ class Rows(unittest.TestCase):
         self.assertEqual((b["ms"], b["ms_min"], b["ms_max"], b["samples"], b["launches"]), (4.0, 3.0, 5.0, 3, 7))
         self.assertAlmostEqual(b["tflops"], HEAD.flops() / 4e-3 / 1e12)
         self.assertAlmostEqual(b["percent_of_matmul"], b["tflops"] / 10)
+        self.assertAlmostEqual(b["gb_per_s"], 2 * 4 * 1024 * 128 / 4e-3 / 1e9)
+        self.assertAlmostEqual(b["percent_of_copy"], b["gb_per_s"] / 10)
         self.assertEqual((b["ratio_flash"], b["ratio_cudnn"], b["ratio_below"]), (0.5, 0.25, None))
         self.assertEqual((d["ratio_flash"], d["ratio_cudnn"], d["ratio_below"]), (2.0, 1.0, 4.0))
         self.assertEqual(e["ratio_below"], 2.0)
@@ -218,7 +240,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(json.loads(json.dumps(rows, allow_nan=False)), rows)
 
     def test_without_flash_there_is_no_ratio_to_it(self):
-        rows = ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {"04-b": [1.0], ct.MATMUL: [1.0]}, 1)
+        rows = ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {"04-b": [1.0], ct.MATMUL: [1.0], ct.COPY: [1.0]}, 1)
         self.assertEqual((rows[0]["ratio_flash"], rows[0]["error_ratio_flash"]), (None, None))
 
     def test_what_is_wrong_or_inaccurate_fails_but_a_peer_does_not(self):
@@ -236,7 +258,7 @@ class Rows(unittest.TestCase):
         for n, ms in ((512, [1.0]), (1024, [4.0])):
             s = problems.shape(128, n, True)
             rows += ct.result_rows(s, "bf16", {"04-b": RIGHT, FLASH: RIGHT},
-                                   {"04-b": ms, FLASH: [2.0], ct.MATMUL: [1.0]}, 1)
+                                   {"04-b": ms, FLASH: [2.0], ct.MATMUL: [1.0], ct.COPY: [1.0]}, 1)
         rows += ct.result_rows(HEAD, "bf16", {"04-b": RIGHT}, {}, 0)  # not timed
         means = {m["stage"]: m for m in ct.geometric_means(rows)}
         self.assertEqual(set(means), {"04-b", FLASH})
@@ -256,8 +278,8 @@ class Rows(unittest.TestCase):
 
 
     def test_rows_of_gradients_count_their_operations(self):
-        forward, backward = (ct.result_rows(HEAD, "f32", {"17-b": RIGHT}, {"17-b": [4.0], ct.MATMUL: [1.0]}, 1, way)[0]
-                             for way in (False, True))
+        times = {"17-b": [4.0], ct.MATMUL: [1.0], ct.COPY: [1.0]}
+        forward, backward = (ct.result_rows(HEAD, "f32", {"17-b": RIGHT}, times, 1, way)[0] for way in (False, True))
         self.assertAlmostEqual(backward["tflops"], 2.5 * forward["tflops"])
         self.assertAlmostEqual(backward["percent_of_matmul"], 2.5 * forward["percent_of_matmul"])
 

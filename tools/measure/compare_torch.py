@@ -39,6 +39,8 @@ TIMED_MS = 5               # the fastest variant is launched so often in a row t
 MOST_LAUNCHES = 256
 MATMUL = "matmul"          # 8192^3, bf16: takes its turns with the others, for the card's ceiling
 MATMUL_N, MATMUL_LAUNCHES = 8192, 4
+COPY = "copy"              # of so many bytes, which takes its turns too: for what the memory can do
+COPY_BYTES, COPY_LAUNCHES = 1 << 30, 4
 SUSTAINED_MS, SUSTAINED_ROUNDS, REST_SECONDS = 400, 3, 0.3
 
 
@@ -70,9 +72,14 @@ def matmul_tflops(times):
     return 2 * MATMUL_N**3 / statistics.median(times[MATMUL]) / 1e9
 
 
+def copy_gb_per_s(times):
+    """Read and written bytes."""
+    return 2 * COPY_BYTES / statistics.median(times[COPY]) / 1e6
+
+
 def result_rows(shape, dtype, checked, times, launches, backward=False):
     """Rows for the result file: of all that was checked, in the order of their names, stages first.
-    checked: {name: {error, worst_row, wrong?}}; times: {name: [ms, by round]} of what was timed and of MATMUL."""
+    checked: {name: {error, worst_row, wrong?}}; times: {name: [ms, by round]} of what was timed, of MATMUL and of COPY."""
     rows, below = [], None
     for name in sorted(checked, key=lambda name: (name.startswith("peer:"), name)):
         row = {"stage": name, "origin": "peer" if name.startswith("peer:") else "solution", "dtype": dtype,
@@ -87,6 +94,9 @@ def result_rows(shape, dtype, checked, times, launches, backward=False):
                     "tflops": tflops, "percent_of_matmul": 100 * tflops / matmul_tflops(times),
                     "ratio_flash": speed_ratio(ms, times.get(FLASH)), "ratio_cudnn": speed_ratio(ms, times.get(CUDNN)),
                     "ratio_below": None if name.startswith("peer:") else speed_ratio(ms, times.get(below))}
+            if not backward:
+                gb_per_s = shape.elements() * (4 if dtype == "f32" else 2) / median / 1e6
+                row |= {"gb_per_s": gb_per_s, "percent_of_copy": 100 * gb_per_s / copy_gb_per_s(times)}
             below = name
         rows.append(row)
     return rows
@@ -129,8 +139,8 @@ def format_table(header, rows):
 
 def rows_table(rows):
     cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
-    header = ["stage", "ms", "min", "max", "TFLOP/s", "% matmul", "x FA2", "x cuDNN", "x below", "error", "worst row",
-              "error / FA2's"]
+    header = ["stage", "ms", "min", "max", "TFLOP/s", "% matmul", "GB/s", "% copy", "x FA2", "x cuDNN", "x below",
+              "error", "worst row", "error / FA2's"]
     lines = [[row["stage"], cell(row, "ms", ".3f"), cell(row, "ms_min", ".3f"), cell(row, "ms_max", ".3f"),
               cell(row, "tflops", ".1f"), cell(row, "percent_of_matmul", ".0f") or "WRONG",
               cell(row, "ratio_flash", ".3f"), cell(row, "ratio_cudnn", ".3f"), cell(row, "ratio_below", ".3f"),
@@ -192,15 +202,20 @@ def time_variants(runs, inputs, options, stop_at):
         work = {name: in_a_row(run, inputs, launches) for name, run in runs.items()}
     a, b = (torch.randn(MATMUL_N, MATMUL_N, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     multiply = in_a_row(lambda *_: a @ b, inputs, MATMUL_LAUNCHES)
+    source, copy = (torch.empty(COPY_BYTES, device="cuda", dtype=torch.uint8) for _ in range(2))
+    copy_all = in_a_row(lambda *_: copy.copy_(source), inputs, COPY_LAUNCHES)
 
     def measure(name):
         if name == MATMUL:
             a @ b
             return milliseconds(multiply) / MATMUL_LAUNCHES
+        if name == COPY:
+            copy.copy_(source)
+            return milliseconds(copy_all) / COPY_LAUNCHES
         runs[name](*inputs[-1])  # keeps the card busy while the host queues what is timed
         return milliseconds(work[name]) / launches
     query = start_card_query()
-    times = interleave([*runs, MATMUL], measure, options.rounds, stop_at)
+    times = interleave([*runs, MATMUL, COPY], measure, options.rounds, stop_at)
     return times, launches, method, card_state(query.communicate()[0]) if query else {}
 
 
@@ -239,7 +254,7 @@ def first_line(error):
 
 def compare(shape, stages, library, options, stop_at):
     """Checks and times all that can do one problem. Rows of the result file, what was skipped {name: why}, how the
-    launches were made, the matrix product's TFLOP/s and the card's state meanwhile."""
+    launches were made, the matrix product's TFLOP/s, the copy's GB/s and the card's state meanwhile."""
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[options.dtype]
     inputs = (backward_inputs if options.backward else random_inputs)(shape, dtype)
     check = (GradientCheck if options.backward else Check)(inputs[0], shape.causal, options.dtype)
@@ -269,7 +284,7 @@ def compare(shape, stages, library, options, stop_at):
     del check
     times, launches, method, state = time_variants(right, inputs, options, stop_at)
     rows = result_rows(shape, options.dtype, checked, times, launches, options.backward)
-    return rows, skipped, method, matmul_tflops(times), state
+    return rows, skipped, method, matmul_tflops(times), copy_gb_per_s(times), state
 
 
 def sustained(shape, stages, library, options):
@@ -407,12 +422,13 @@ def main():
         result["operation"] = "attention_backward"
     print(f"{device.name}, CUDA {result['cuda']}, PyTorch {result['torch']}, cuDNN {result['cudnn']}, commit "
           f"{result['commit']}, {options.dtype}")
-    states, matmuls, stop_at = [], [], time.monotonic() + options.seconds
+    states, matmuls, copies, stop_at = [], [], [], time.monotonic() + options.seconds
     for done, problem in enumerate(options.shapes):
         now = time.monotonic()
-        rows, skipped, method, matmul, state = compare(problem, stages, library, options,
+        rows, skipped, method, matmul, copy, state = compare(problem, stages, library, options,
                                                        now + (stop_at - now) / (len(options.shapes) - done))
         matmuls.append(matmul)
+        copies.append(copy)
         states.append(state)
         for name, why in skipped.items():
             if name not in result["skipped"]:
@@ -421,10 +437,12 @@ def main():
         conditions = {"launched": method, "sm_clock": clocks.get("sm"), "slowed_by": clocks.get("slowed_by")}
         result["rows"] += [row | conditions for row in rows]
         result |= {"driver": state.get("driver_version", "unknown"), "clocks": clocks_of(states),
-                   "matmul_tflops": statistics.median(matmuls), "skipped": skipped | result["skipped"],
+                   "matmul_tflops": statistics.median(matmuls), "copy_gb_per_s": statistics.median(copies),
+                   "skipped": skipped | result["skipped"],
                    "means": geometric_means(result["rows"])}
         print(f"\n{problem}: {method}; SM clock {clocks.get('sm')} of {clocks.get('sm_max')}, {clocks.get('power')}, "
-              f"slowed by {', '.join(clocks.get('slowed_by', [])) or 'nothing'}; matrix product {matmul:.0f} TFLOP/s\n"
+              f"slowed by {', '.join(clocks.get('slowed_by', [])) or 'nothing'}; matrix product {matmul:.0f} TFLOP/s, copy "
+              f"{copy:.0f} GB/s\n"
               f"{rows_table(rows)}", flush=True)
         if options.json:
             write_result(result, options)

@@ -21,8 +21,9 @@ LIBRARY = ROOT / "build/gpu/lib/libflashladder.so"
 FLASH, CUDNN = "peer:torch-flash", "peer:torch-cudnn"
 SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION",
                  "math": "MATH"}
-# FlashAttention-2, -3 and -4, where they are installed
-PACKAGES = ["flash_attn", "flash_attn_interface", "flash_attn.cute"]
+# FlashAttention-2, -3 and -4, and FlashInfer's decoding, where they are installed
+PACKAGES = ["flash_attn", "flash_attn_interface", "flash_attn.cute", "flashinfer"]
+FLASHINFER_WORKSPACE = 256 << 20  # bytes, for what its parts of the keys leave behind
 MATH_BYTES = 4 << 30  # of the scores that PyTorch's math backend may hold, in float
 
 
@@ -144,6 +145,8 @@ def capture_stream():
 
 def peer_run(peer, shape):
     """run(q, k, v) of a peer; returns O. ImportError or RuntimeError, now or at the first run, if there is no such."""
+    if peer == "flashinfer":
+        return flashinfer_run(shape)
     if peer in PACKAGES:
         attention = getattr(importlib.import_module(peer), "flash_attn_func", None)
         if attention is None:  # of flash_attn that is a folder of FlashAttention-4's, and no package
@@ -162,6 +165,27 @@ def peer_run(peer, shape):
             return scaled_dot_product_attention(q, k, v, is_causal=shape.causal,
                                                 enable_gqa=shape.kv_heads < shape.heads)
     return run
+
+
+def flashinfer_run(shape):
+    """The same of FlashInfer's decoding. It knows pages alone: a sequence is one, which is how our tensors lie."""
+    if shape.n_q != 1:
+        raise RuntimeError("it is asked for decoding alone")
+    flashinfer = importlib.import_module("flashinfer")
+    workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
+    planned = {}
+
+    def planned_for(q):
+        if q.dtype not in planned:
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND",
+                                                                    use_tensor_cores=shape.kv_heads < shape.heads)
+            numbers = lambda values: torch.tensor(list(values), dtype=torch.int32, device="cuda")
+            wrapper.plan(numbers(range(shape.batch + 1)), numbers(range(shape.batch)), numbers([shape.n_k] * shape.batch),
+                         shape.heads, shape.kv_heads, shape.head_dim, shape.n_k, q_data_type=q.dtype,
+                         kv_data_type=q.dtype)
+            planned[q.dtype] = wrapper
+        return planned[q.dtype]
+    return lambda q, k, v: planned_for(q).run(q[:, :, 0], (k, v))[:, :, None]
 
 
 def peer_backward_run(peer, shape, inputs):

@@ -18,15 +18,25 @@ class Shape:
         """Of the forward pass, as every paper counts them, or of the way back: five products for two."""
         return (10 if backward else 4) * self.batch * self.heads * self.n_q * self.n_k * self.head_dim // (2 if self.causal else 1)
 
+    def elements(self):
+        """Of Q, K, V and O, each once."""
+        return 2 * self.batch * self.head_dim * (self.heads * self.n_q + self.kv_heads * self.n_k)
+
     def __str__(self):
         heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads < self.heads else f"{self.heads}"
-        return f"d {self.head_dim}{' causal' if self.causal else ''}, N {self.n_q}, B {self.batch}, H {heads}"
+        n = f"N {self.n_q}" if self.n_q == self.n_k else f"N_q {self.n_q}, N_k {self.n_k}"
+        return f"d {self.head_dim}{' causal' if self.causal else ''}, {n}, B {self.batch}, H {heads}"
 
 
 def shape(head_dim, n, causal, batch=None, heads=None, kv_heads=None):
     """16384 tokens and a model width of 2048, where nothing else is said."""
     heads = heads or max(1, 2048 // head_dim)
     return Shape(batch or max(1, 16384 // n), heads, kv_heads or heads, n, n, head_dim, causal)
+
+
+def step_of_decoding(batch, heads, kv_heads, n_k, head_dim):
+    """A query for each head, against all keys so far."""
+    return Shape(batch, heads, kv_heads, 1, n_k, head_dim, False)
 
 
 def drawn_shapes(number, seed=2026):
@@ -44,6 +54,10 @@ GRIDS = {
     "few": [shape(d, n, causal, batch=1, heads=heads) for d in (64, 128) for causal in (False, True)
             for heads in (4, 8, 32) for n in (1024, 2048, 4096, 8192)],
     "drawn": drawn_shapes(24),
+    # many heads of K and V, few of them, one, as in common/operations/attention/operation.cpp; and others
+    "decoding": [step_of_decoding(*of, d) for d in (64, 128) for of in
+                 ((16, 64, 8, 8192), (8, 32, 32, 4096), (1, 32, 8, 8192), (1, 32, 8, 65536), (1, 8, 1, 1 << 20),
+                  (16, 8, 8, 8192), (64, 32, 8, 1000), (3, 28, 4, 20000), (1, 16, 16, 2048))],
 }
 NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
 MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),
