@@ -48,6 +48,9 @@ struct LaunchConfig {
     cudaStream_t stream = nullptr;
     dim3 cluster = {1, 1, 1};  // blocks that share memory, of which the grid is a multiple (sm_90)
     unsigned blocks = 1;       // the second bound of the kernel's __launch_bounds__, for setmaxnreg on the emulator
+    /// Its blocks may begin once all of the kernel before it have called cudaTriggerProgrammaticLaunchCompletion(), or have
+    /// ended. What that kernel writes is there behind cudaGridDependencySynchronize() (sm_90).
+    bool dependent = false;
 };
 
 /// No more blocks than this on a multiprocessor of the GPU, although more would have room: launches of this thread ask for
@@ -103,19 +106,26 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     launch.blockDim = config.block;
     launch.dynamicSmemBytes = shared_bytes;
     launch.stream = config.stream;
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {config.cluster.x, config.cluster.y, config.cluster.z};
-    launch.attrs = &cluster;
-    launch.numAttrs = config.cluster.x * config.cluster.y * config.cluster.z > 1;
+    cudaLaunchAttribute attributes[2] = {};
+    launch.attrs = attributes;
+    if (config.cluster.x * config.cluster.y * config.cluster.z > 1) {
+        cudaLaunchAttribute& cluster = attributes[launch.numAttrs++];
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {config.cluster.x, config.cluster.y, config.cluster.z};
+    }
+    if (config.dependent) {
+        cudaLaunchAttribute& serialization = attributes[launch.numAttrs++];
+        serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        serialization.val.programmaticStreamSerializationAllowed = 1;
+    }
     check_cuda(cudaLaunchKernelExC(&launch, entry, addresses), "launch");
 #else
     const auto run = [](void* parameters) {
         auto& call = *static_cast<Call*>(parameters);
         std::apply(call.kernel, call.arguments);
     };
-    emulator::launch({entry, run, &call, sizeof call, config.blocks}, config.grid, config.block, shared_bytes,
-                     config.cluster);
+    emulator::launch({entry, run, &call, sizeof call, config.blocks, nullptr, config.dependent}, config.grid,
+                     config.block, shared_bytes, config.cluster);
 #endif
     check_cuda(cudaGetLastError(), "kernel");
 }

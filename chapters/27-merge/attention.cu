@@ -14,38 +14,22 @@
 
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
+#include "operations/attention/packed_rows.h"
 #include "operations/attention/parts.h"
 #include "operations/attention/stage.h"
-#include "tile/global_tile.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
 namespace flashladder::attention {
 namespace {
 
-// ---- the rows of a tile: some heads of a group, side by side, for each of some queries (operations/attention/parts.h)
-
-/// Q as TMA sees it where rows are heads: a box of heads of some queries.
-template <class Tile>
-tile::TensorMap<Tile> packed_map(const ForwardArgs& args, const Packing& packing) {
-    using Element = typename Tile::Element;
-    const AttentionShape& s = args.shape;
-    const auto bytes = [](std::int64_t elements) { return std::uint64_t(elements) * sizeof(Element); };
-    return {ptx::make_tensor_map<Element, 4>(
-        static_cast<const Element*>(args.Q),
-        {std::uint64_t(s.head_dim), std::uint64_t(s.heads), std::uint64_t(s.n_q), std::uint64_t(s.batch)},
-        {bytes(args.Q_strides.head), bytes(args.Q_strides.row), bytes(args.Q_strides.batch)},
-        {tile::TensorMap<Tile>::panel, std::uint32_t(packing.heads), std::uint32_t(packing.queries()), 1},
-        ptx::Swizzle::bytes_128)};
-}
-
 // ---- O and LSE of each part
 
 /// O = softmax(scale Q K^T) V over a part of the keys. A task is a tile of queries against one of its parts.
 template <class Element, int d_, bool causal>
 struct PartOfAttention {
-    static constexpr int d = d_, B_c = block_of_keys(d), consumers = 1, stages = d == 64 ? 6 : 3;
-    static constexpr int own_slots = d == 256 ? 1 : 2;
+    // No more is under way than it takes to keep the memory busy: with three times as much it is slower.
+    static constexpr int d = d_, B_c = block_of_keys, consumers = 1, stages = d == 64 ? 4 : 2, own_slots = 2;
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::fixed;
     static constexpr bool turns = false, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, tile_rows, d, tile::Swizzled<128>>;  // Q_i
@@ -62,6 +46,7 @@ struct PartOfAttention {
         int T_r, parts;  // tiles of queries, of the heads of a tile; parts of their keys
         tile::LazyScale scale;
         PartialResults<float> partial;
+        Results<Element> results;  // of rows whose part is all there is
     };
     struct Task {
         int i, first_head, heads, kv_head, batch;  // from query i on; so many heads are of the group
@@ -156,17 +141,25 @@ struct PartOfAttention {
         for (int t = 1; t < steps(task); ++t) step<false>(s, c, p, task, t);
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        cudaTriggerProgrammaticLaunchCompletion();  // the merge may begin to begin
         const auto lse = s.softmax.finish(s.O, p.scale);
+#pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int head = head_of(p, row_of(c, h)), query = query_of(p, task, row_of(c, h));
             if (head >= task.heads || query >= p.N_q) continue;
-            const std::size_t place =
-                p.partial.place((task.batch * p.heads + task.first_head + head) * p.N_q + query, task.part);
-            if (c.lane % 4 == 0) p.partial.LSE[place] = lse.value[0][h];
+            const int row = (task.batch * p.heads + task.first_head + head) * p.N_q + query;
+            const auto store = [&](auto* O, float* LSE) {
+                if (LSE && c.lane % 4 == 0) *LSE = lse.value[0][h];
 #pragma unroll
-            for (int x = 0; x < d / 8; ++x)
-                *reinterpret_cast<float2*>(&p.partial.O[place * d + std::size_t(tile::column_of(x, 0))]) = {
-                    s.O.fragment[0][x][2 * h], s.O.fragment[0][x][2 * h + 1]};
+                for (int x = 0; x < d / 8; ++x)
+                    store_pair(O + tile::column_of(x, 0), s.O.fragment[0][x][2 * h], s.O.fragment[0][x][2 * h + 1]);
+            };
+            if (p.parts == 1) {
+                store(p.results.row_of_O(row), p.results.LSE ? p.results.LSE + row : nullptr);
+            } else {
+                const std::size_t place = p.partial.place(row, task.part);
+                store(p.partial.O + place * d, p.partial.LSE + place);
+            }
         }
     }
     __device__ static void store(const Consumer&, const Problem&, const Task&) {}  // nothing leaves by TMA
@@ -176,32 +169,15 @@ struct PartOfAttention {
 
 constexpr int merge_warps = 4;
 
-/// What the merge has to write: rows of a (batch, heads, N_q) order.
-template <class Element>
-struct Results {
-    Element* O;
-    float* LSE;  // null where it is not wanted
-    Strides strides;
-    int heads, N_q;
-
-    __device__ Element* row_of_O(int row) const {
-        return O + row / N_q / heads * strides.batch + row / N_q % heads * strides.head + row % N_q * strides.row;
-    }
-};
-
-/// Two elements of a row of O, from floats.
-template <class Element>
-__device__ __forceinline__ void store_pair(Element* pair, float first, float second) {
-    *reinterpret_cast<std::uint32_t*>(pair) = ptx::pack<Element>(first, second);
-}
-
 // EXERCISE 27.3 Build: block x of merge_warps * 32 threads merges the parts of row x, and writes O and, if it is wanted,
-// LSE. A row that no part has seen a key of has O 0 and LSE -infinity. The starter takes the first part for all.
+// LSE. A row that no part has seen a key of has O 0 and LSE -infinity. Parts are there once it has waited for the kernel
+// before. The starter takes the first part for all.
 // TODO: your code, instead of this.
 template <class Element, int d>
 __global__ void __launch_bounds__(merge_warps * 32)
     merge_parts(const PartialResults<const float> partial, const Results<Element> results) {
     const int x = blockIdx.x;
+    cudaGridDependencySynchronize();
     if (threadIdx.x < d / 2) {
         const float* pair = partial.O + partial.place(x, 0) * d + 2 * threadIdx.x;
         store_pair(results.row_of_O(x) + 2 * threadIdx.x, pair[0], pair[1]);
@@ -223,15 +199,14 @@ int parts_of(const AttentionShape& s) {
 }
 
 template <class Element, int d>
-void launch_merge(const ForwardArgs& args, const PartialResults<float>& partial) {
-    const AttentionShape& s = args.shape;
+void launch_merge(const PartialResults<float>& partial, const Results<Element>& results, cudaStream_t stream) {
     launch_kernel(merge_parts<Element, d>,
-                  {.grid = dim3(unsigned(partial.rows)), .block = dim3(merge_warps * 32), .stream = args.stream},
-                  PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts},
-                  Results<Element>{static_cast<Element*>(args.O), args.lse, args.O_strides, s.heads, s.n_q});
+                  {.grid = dim3(unsigned(partial.rows)), .block = dim3(merge_warps * 32), .stream = stream,
+                   .dependent = true},
+                  PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts}, results);
 }
 template <class Element, int d, bool causal>
-void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial) {
+void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial, const Results<Element>& results) {
     using Kernel = PartOfAttention<Element, d, causal>;
     const AttentionShape& s = args.shape;
     const Packing packing = packing_of(s);
@@ -240,7 +215,7 @@ void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial)
          tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
          tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k), packing,
          s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,
-         tile::lazy_scale<Element>(args.scale * log2_e), partial},
+         tile::lazy_scale<Element>(args.scale * log2_e), partial, results},
         nullptr, args.stream);
 }
 
@@ -254,11 +229,13 @@ void with_head_dim_of(const AttentionShape& s, F f) {
     }
 }
 void launch_in(int parts, const ForwardArgs& args) {
-    const PartialResults<float> partial = partial_results(args.scratch, args.shape, parts);
-    with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        with_head_dim_of(args.shape, [&]<int d>() {
-            launch_parts<Element, d, causal>(args, partial);
-            launch_merge<Element, d>(args, partial);
+    const AttentionShape& s = args.shape;
+    const PartialResults<float> partial = partial_results(args.scratch, s, parts);
+    with_element_and_causal_of(s, [&]<class Element, bool causal>() {
+        const Results<Element> results = {static_cast<Element*>(args.O), args.lse, args.O_strides, s.heads, s.n_q};
+        with_head_dim_of(s, [&]<int d>() {
+            launch_parts<Element, d, causal>(args, partial, results);
+            if (parts > 1) launch_merge<Element, d>(partial, results, args.stream);
         });
     });
 }

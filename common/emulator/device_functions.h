@@ -65,6 +65,7 @@ void atomic_compares(const void* expected);  // the next one does
 void atomic_of_vector(const void* address, const Where& where);  // the next one is
 void atomic_is_over();
 void thread_fence();
+void grid_dependency_is_over();
 void made_progress();  // so what waits does not wait in vain
 void sleep(const Where& where);
 long long clock(const Where& where);
@@ -127,6 +128,12 @@ inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, emulator::Where where = emul
 inline void __threadfence_block() { emulator::thread_fence(); }
 inline void __threadfence() { emulator::thread_fence(); }
 inline void __threadfence_system() { emulator::thread_fence(); }
+
+// ---- programmatic dependent launch -----------------------------------------------------------------------------------
+
+// Here one kernel runs after the other; who has been launched as a dependent one may touch nothing before he has waited.
+inline void cudaGridDependencySynchronize() { emulator::grid_dependency_is_over(); }
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 // ---- warp instructions ---------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ struct Kernel {
     std::size_t parameter_bytes = 0;  // threads may read these
     unsigned blocks = 1;  // that share a multiprocessor, and so its registers: the second bound of __launch_bounds__
     const char* name = nullptr;  // where there is no entry
+    bool dependent = false;  // may begin before the kernel before it has ended: programmatic dependent launch
 };
 
 /// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return

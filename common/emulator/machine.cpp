@@ -115,6 +115,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
         thread.rank = rank;
         thread.block = &block_;
         thread.write_mark = first_write_mark(rank);
+        thread.may_be_early = launch_.kernel->dependent;
         if (watching) thread.order.actor = {cluster.team, first_slot + rank, 1, start};
         char* stack = workspace_.stacks + rank * stack_bytes + page;
         // Stacks that all end at the same offset would compete for the same few cache lines.
@@ -264,6 +265,7 @@ void atomic_is_over() {
     current->in_atomic = current->acquires = false;
     current->order.compared = nullptr;
 }
+void grid_dependency_is_over() { current->may_be_early = false; }
 void thread_fence() {
     if (watching) watch_fence();
 }

@@ -65,6 +65,7 @@ struct Thread {
     int registers = 0;
     std::uint64_t cluster_phase = 0;  // that it has arrived for
     bool cluster_arrived = false;     // since its last cluster_wait()
+    bool may_be_early = false;        // the kernel before may not have ended
     ThreadOrder order;
     std::vector<LentRegisters> lent;  // while races are looked for
 

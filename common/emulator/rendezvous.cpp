@@ -66,6 +66,9 @@ void complete_barrier_if_all_arrived(Block& block) {
         for (Warp& warp : block.warps) trace_convergence(warp, true);
     }
     if (watching) synchronize(barrier.arrived.data(), barrier.arrived.size(), true);
+    // What one has waited for, all see behind the barrier.
+    if (std::ranges::any_of(barrier.arrived, [](const Thread* thread) { return !thread->may_be_early; }))
+        for (Thread* thread : barrier.arrived) thread->may_be_early = false;
     for (Thread* thread : barrier.arrived) wake(*thread);
     barrier.arrived.clear();
 }

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import math
 import pathlib
 import sys
 
@@ -23,7 +24,7 @@ SDPA_BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "effici
                  "math": "MATH"}
 # FlashAttention-2, -3 and -4, and FlashInfer's decoding, where they are installed
 PACKAGES = ["flash_attn", "flash_attn_interface", "flash_attn.cute", "flashinfer"]
-FLASHINFER_WORKSPACE = 256 << 20  # bytes, for what its parts of the keys leave behind
+FLASHINFER_WORKSPACE, FLASHINFER_PAGE = 256 << 20, 64  # bytes, for what its parts of the keys leave behind; keys
 MATH_BYTES = 4 << 30  # of the scores that PyTorch's math backend may hold, in float
 
 
@@ -168,24 +169,32 @@ def peer_run(peer, shape):
 
 
 def flashinfer_run(shape):
-    """The same of FlashInfer's decoding. It knows pages alone: a sequence is one, which is how our tensors lie."""
+    """The same of FlashInfer's decoding. It knows pages alone: keys of a head that lie one after another are some."""
     if shape.n_q != 1:
         raise RuntimeError("it is asked for decoding alone")
     flashinfer = importlib.import_module("flashinfer")
     workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
+    page = math.gcd(shape.n_k, FLASHINFER_PAGE)  # keys
+    pages_of_head = shape.n_k // page
+    pages_of_sequence = shape.kv_heads * pages_of_head  # counted in pages of one head, of which the next one follows
+    numbers = lambda values: torch.tensor(list(values), dtype=torch.int32, device="cuda")
     planned = {}
 
     def planned_for(q):
         if q.dtype not in planned:
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND",
                                                                     use_tensor_cores=shape.kv_heads < shape.heads)
-            numbers = lambda values: torch.tensor(list(values), dtype=torch.int32, device="cuda")
-            wrapper.plan(numbers(range(shape.batch + 1)), numbers(range(shape.batch)), numbers([shape.n_k] * shape.batch),
-                         shape.heads, shape.kv_heads, shape.head_dim, shape.n_k, q_data_type=q.dtype,
-                         kv_data_type=q.dtype)
+            wrapper.plan(numbers(b * pages_of_head for b in range(shape.batch + 1)),
+                         numbers(b * pages_of_sequence + j for b in range(shape.batch) for j in range(pages_of_head)),
+                         numbers([page] * shape.batch), shape.heads, shape.kv_heads, shape.head_dim, page,
+                         q_data_type=q.dtype, kv_data_type=q.dtype)
             planned[q.dtype] = wrapper
         return planned[q.dtype]
-    return lambda q, k, v: planned_for(q).run(q[:, :, 0], (k, v))[:, :, None]
+
+    def in_pages(x):
+        return x.as_strided(((shape.batch - 1) * pages_of_sequence + pages_of_head, shape.kv_heads, page, shape.head_dim),
+                            (page * shape.head_dim, shape.n_k * shape.head_dim, shape.head_dim, 1))
+    return lambda q, k, v: planned_for(q).run(q[:, :, 0], (in_pages(k), in_pages(v)))[:, :, None]
 
 
 def peer_backward_run(peer, shape, inputs):

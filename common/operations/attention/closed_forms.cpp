@@ -172,9 +172,9 @@ ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for
 /// then the merge, whose warps each read LSE of all parts twice, and each its own parts' O and LSE.
 ClosedForm split_flash(const AttentionShape& s, bool wants_lse) {
     constexpr int warp_rows = 16;
-    constexpr double lanes = 32, lanes_a_row = 4, merge_warps = 4;
+    constexpr int lanes = 32, lanes_a_row = 4, merge_warps = 4, at_once = 4;
     const int parts = int(find_stage("27-merge").scratch_bytes(s) / bytes_of_partial_results(s, 1));
-    const int d = s.head_dim, B_c = block_of_keys(d);
+    const int d = s.head_dim, B_c = block_of_keys;
     const Packing packing = packing_of(s);
     const int heads = packing.heads, group = packing.group, tiles_of_group = packing.tiles_of_group;
     const int queries = packing.queries();
@@ -204,12 +204,19 @@ ClosedForm split_flash(const AttentionShape& s, bool wants_lse) {
         }
     const double rows = double(s.heads) * s.n_q;
     const double unseeing = s.causal ? s.heads * std::max(0.0, double(s.n_q) - s.n_k) : 0;
-    const double partial = float_bytes * rows * parts * (d + 1), LSE = float_bytes * (wants_lse ? rows : 0);
-    const double merged = partial + float_bytes * rows * parts * (2 * merge_warps + lanes - 1);
-    return {s.batch * (half_bytes * d * (loaded + rows) + partial + merged + LSE),
+    const double LSE = float_bytes * (wants_lse ? rows : 0);
+    double partial = 0, LSE_again = 0;  // what lies between the kernels; that all lanes of a warp read LSE of a part
+    if (parts > 1) {
+        partial = float_bytes * rows * parts * (d + 1);
+        LSE_again = float_bytes * rows * parts * (lanes - 1);
+        for (int warp = 0; warp < std::min(parts, merge_warps); ++warp)  // a factor and the weights of so many parts
+            exponentials += rows * ((parts - warp - 1) / (merge_warps * at_once) + 1) * lanes * (1 + at_once);
+        exponentials += rows * merge_warps * d / 2;
+        divisions += (rows - unseeing) * d / 2;
+    }
+    return {s.batch * (half_bytes * d * (loaded + rows) + 2 * partial + LSE_again + LSE),
             s.batch * (half_bytes * d * 2 * (rows + s.kv_heads * most_keys) + 2 * partial + LSE),
-            s.batch * (exponentials + rows * parts * (merge_warps + lanes)),
-            s.batch * (divisions + (rows - unseeing) * merge_warps * lanes)};
+            s.batch * exponentials, s.batch * divisions};
 }
 bool is_dynamic(const Configuration& c) { return c.schedule == lcsf::Schedule::dynamic; }
 /// What rung 14 takes on this device.

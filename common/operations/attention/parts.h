@@ -8,9 +8,7 @@
 
 namespace flashladder::attention {
 
-/// Keys of a step.
-constexpr int block_of_keys(int d) { return d == 256 ? 64 : 128; }
-
+constexpr int block_of_keys = 64;  // of a step
 constexpr int tile_rows = 64;
 
 /// Rows of a tile are some heads of a group for each of some queries.
@@ -36,7 +34,7 @@ inline int tiles_of(const AttentionShape& s) {
     return s.batch * s.kv_heads * packing_of(s).tiles_of_group * blocks_of_queries(s);
 }
 inline int blocks_of_keys(const AttentionShape& s) {
-    return (s.n_k + block_of_keys(s.head_dim) - 1) / block_of_keys(s.head_dim);
+    return (s.n_k + block_of_keys - 1) / block_of_keys;
 }
 
 /// O and LSE of each part of the keys, for each row of the problem, in the order (batch, heads, N_q). Lives in the stage's
