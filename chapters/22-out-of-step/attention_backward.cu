@@ -351,7 +351,6 @@ struct Consumer {
             tile::store(maps.dK, K(u), row, task.kv_head, task.batch);
             tile::store(maps.dV, V(u), row, task.kv_head, task.batch);
         }
-        ptx::bulk_wait_read<0>();
     }
     /// Whether this block finishes dQ of its head: then all sums of it are complete, and all threads see them.
     __device__ __forceinline__ bool is_last() {
@@ -362,27 +361,35 @@ struct Consumer {
         ptx::named_barrier_sync(1, consumers * warpgroup);
         return smem.last;
     }
-    /// dQ of the group's heads from its sums, by way of Q's slots: each consumer every other step's queries.
+    /// The sums of dQ at a place, this thread's; 0 if nobody has seen its queries.
+    __device__ __forceinline__ void load_sums(Sums& dQ_reg, std::size_t place) const {
+        const float4* sums = reinterpret_cast<const float4*>(task.p.dQ.sums + place * B_r * d) + threadIdx.x % warpgroup;
+        const bool seen = task.p.dQ.states[place] != untouched;
+#pragma unroll
+        for (int c = 0; c < d / 8; ++c)
+            reinterpret_cast<float4&>(dQ_reg.fragment[0][c]) = seen ? __ldcg(sums + c * warpgroup) : float4{};
+    }
+    /// dQ of the group's heads from its sums, by way of Q's slots: each consumer every other step's queries. The next
+    /// ones are loaded while these are stored.
     __device__ __forceinline__ void finish_queries() {
         const std::size_t first_place = task.place_of({0, task.kv_head * task.p.group, 0});
+        const int places = task.p.group * task.blocks;
         const QueryTile dQ_smem{smem.Q[w]};
-        for (int n = w; n < task.p.group * task.blocks; n += consumers) {
-            const float4* sums = reinterpret_cast<const float4*>(task.p.dQ.sums + (first_place + n) * B_r * d);
-            const bool seen = task.p.dQ.states[first_place + n] != untouched;  // else these queries see no key
-            Sums dQ_reg;
-#pragma unroll
-            for (int c = 0; c < d / 8; ++c)
-                reinterpret_cast<float4&>(dQ_reg.fragment[0][c]) =
-                    seen ? __ldcg(sums + c * warpgroup + threadIdx.x % warpgroup) : float4{};
-            tile::multiply_all(dQ_reg, task.p.scale);
+        Sums now;
+        if (w < places) load_sums(now, first_place + w);
+        for (int n = w; n < places; n += consumers) {
+            Sums next;
+            if (n + consumers < places) load_sums(next, first_place + n + consumers);
+            tile::multiply_all(now, task.p.scale);
             if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
             ptx::named_barrier_sync(2 + w, warpgroup);
-            tile::store(dQ_smem, dQ_reg, first_row);
+            tile::store(dQ_smem, now, first_row);
             ptx::fence_proxy_async();
             ptx::named_barrier_sync(2 + w, warpgroup);
             if (threadIdx.x % warpgroup == 0)
                 tile::store(maps.dQ, dQ_smem, n % task.blocks * B_r, task.kv_head * task.p.group + n / task.blocks,
                             task.batch);
+            now = next;
         }
     }
 };
@@ -414,7 +421,7 @@ out_of_step(const __grid_constant__ Maps<Element, d> maps, const __grid_constant
         consumer.consume();
         consumer.store_keys();
         if (consumer.is_last()) consumer.finish_queries();
-        if (threadIdx.x % warpgroup == 0) ptx::bulk_wait<0>();
+        if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
     }
 }
 
