@@ -66,7 +66,7 @@ constexpr const char* without_variants = "compiled without variants";
 /// thread that is where it should not be often races too.
 bool says_why(const std::string& message) {
     return std::ranges::any_of(std::array{"out of bounds: ", "misaligned: ", "a barrier not reached by all: ", "endless: ",
-                                          without_variants},
+                                          "too early: ", without_variants},
                                [&](const char* words) { return message.find(words) != std::string::npos; });
 }
 

@@ -71,10 +71,7 @@ const SharedWindow& find_shared(const void* p, std::size_t n, std::size_t alignm
 
 void check_device_access(const void* p, std::size_t n, std::size_t alignment, const Operand& operand) {
     if (current->may_be_early)
-        refuse(cudaErrorLaunchFailure, "too early", p, n, operand, [] {
-            return "the kernel before may still run, and this thread has passed no cudaGridDependencySynchronize(), nor a "
-                   "__syncthreads() behind one";
-        });
+        refuse(cudaErrorLaunchFailure, "too early", p, n, operand, [] { return why_early; });
     const DeviceMemory& memory = DeviceMemory::instance();
     if (!memory.valid(p, n)) {
         const Allocation* allocation = memory.find(address_of(p));

@@ -108,6 +108,10 @@ template <class Words>
            access, pc, [address] { return DeviceMemory::instance().describe(address); });
 }
 
+[[gnu::cold, noreturn]] void refuse_early(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
+    refuse(cudaErrorLaunchFailure, "too early", address, n, access, pc, [] { return why_early; });
+}
+
 [[gnu::cold]] void check_elsewhere(std::uintptr_t address, std::size_t n, Access access, const void* pc) {
     if (reporting || is_private_or_constant(address)) return;
     if (access_other_block(address, n, access == Access::write, place_of(pc))) return;
@@ -191,6 +195,7 @@ bool check_variable(std::uintptr_t address, const void* pc) {
         });
     check_device<n, access>(address, pc);
     if (!variable->constant) {
+        if (current->may_be_early) refuse_early(address, n, access, pc);
         if (watching || counting) note_device<n, access, is_volatile>(address, pc);
     } else if (access == Access::write) {
         refuse(cudaErrorIllegalAddress, "constant memory", address, n, access, pc,
@@ -217,6 +222,8 @@ template <std::size_t n, Access access, bool is_volatile = false>
             note_shared<n, access, is_volatile>(block.dynamic_shared, address, pc);
     } else if (device.covers(address)) {
         check_device<n, access>(address, pc);
+        if (current->may_be_early) [[unlikely]]
+            refuse_early(address, n, access, pc);
         if (watching || counting) [[unlikely]]
             note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {

@@ -148,6 +148,10 @@ struct Block {
     std::vector<Thread*> register_waiters;
 };
 
+/// What a thread that may_be_early is told when it touches memory.
+inline constexpr const char* why_early = "the kernel before may still run, and this thread has passed no "
+                                         "cudaGridDependencySynchronize(), nor a __syncthreads() behind one";
+
 /// The thread that runs now; null on the host side. One alone runs at any time, so this needs no lock.
 extern Thread* current;
 

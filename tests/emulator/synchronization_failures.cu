@@ -442,6 +442,33 @@ TEST_CASE("failure: livelock, none while something gets done") {
     CHECK(last_report().kind == "livelock");
 }
 
+// ---- a kernel that may begin before the one before it has ended
+
+constexpr int line_of_double_early = __LINE__ + 7;  // which the kernel cannot note, as that would be early too
+__global__ void double_early(int who_waits, float* numbers) {
+    __shared__ float two;
+    if (who_waits == 2 || (who_waits == 1 && threadIdx.x == 0)) cudaGridDependencySynchronize();
+    if (who_waits == 1) __syncthreads();
+    if (threadIdx.x == 0) two = 2;  // shared memory is its own
+    __syncthreads();
+    numbers[threadIdx.x] *= two;
+    cudaTriggerProgrammaticLaunchCompletion();
+}
+
+TEST_CASE("failure: memory touched before the kernel before has ended") {
+    const DeviceArray<float> numbers(std::vector<float>(40, 3));
+    const auto launch = [&](bool dependent, int who_waits) {
+        launch_kernel(double_early, {.grid = 1, .block = 40, .dependent = dependent}, who_waits, numbers.data());
+    };
+    for (const int who_waits : {1, 2}) CHECK_NOTHROW(launch(true, who_waits));
+    CHECK_NOTHROW(launch(false, 0));  // an ordinary launch begins when all before it is over
+    CHECK_THROWS_AS(launch(true, 0), CudaError);
+    CHECK(last_report().kind == "too early");
+    CHECK(last_report().source == place(line_of_double_early));
+    CHECK(contains(last_report().words, "cudaGridDependencySynchronize()"));
+    check_gpu_works();
+}
+
 // The last test of the file: from here on, lines are others.
 __global__ void same_line_of_two_files() {
     if (threadIdx.x < 16)

@@ -14,9 +14,9 @@ std::string rung_table(const nlohmann::json& r, const Arguments& arguments);
 std::string heads_table(const nlohmann::json& r, const Arguments& arguments);
 std::string features_table(const nlohmann::json& r, const Arguments& arguments);
 std::string lists_table(const nlohmann::json& r, const Arguments& arguments);
-std::string decoding_table(const nlohmann::json& r, const Arguments& arguments);
 
 // peers.cpp
+std::string decoding_table(const nlohmann::json& r, const Arguments& arguments);
 std::string more_table(const nlohmann::json& r, const Arguments& arguments);
 std::string peers_table(const nlohmann::json& r, const Arguments& arguments);
 std::string compare_table(const nlohmann::json& r, const Arguments& arguments);

@@ -177,12 +177,48 @@ std::string compare_table(const nlohmann::json& r, const Arguments&) {
         r.at("matmul_tflops").get<double>());
 }
 
+/// Steps of decoding: what bounds them is how fast K and V come.
+std::string decoding_table(const nlohmann::json& r, const Arguments&) {
+    const auto& all = r.at("rows");
+    std::set<std::string> stages;  // by name: the peers come last
+    for (const auto& row : all) stages.insert(row.at("stage"));
+    std::vector<std::string> header = {"d", "sequences", "heads", "of K and V", "keys"};
+    for (const std::string& stage : stages) header.push_back(column_of(stage));
+    header.insert(header.end(), {"of a copy's bytes a second", "of the fastest peer"});
+
+    const BesidePeers beside(all);
+    Table table(header);
+    for (const auto& [shape, of] : beside.problems) {
+        std::vector<std::string> cells;
+        for (const char* size : {"head_dim", "batch", "heads", "kv_heads", "n_k"}) cells.push_back(shape.at(size).dump());
+        double of_copy = 0;
+        for (const std::string& stage : stages) {
+            const auto row = std::ranges::find_if(all, [&, &shape = shape](const auto& other) {
+                return other.at("shape") == shape && other.at("stage") == stage;
+            });
+            cells.push_back(row == all.end() ? ""
+                            : !row->contains("ms") ? "wrong"
+                                                   : fmt::format("{:.1f}", 1000 * row->at("ms").template get<double>()));
+            if (column_of(stage) == of.stages_name) of_copy = row->at("percent_of_copy");
+        }
+        cells.push_back(fmt::format("{:.0f}%", of_copy));
+        cells.push_back(fmt::format("{:.2f}", of.ratio()));
+        table.add(cells);
+    }
+    return fmt::format(
+        "{}\nMicroseconds, one query a head, not causal, bf16. A copy of 1 GB in the same run: {:.0f} GB/s, read and written. "
+        "Last column: the highest rung and the fastest of the others; {}. PyTorch {}, cuDNN {}. {}",
+        table.markdown(), r.at("copy_gb_per_s").get<double>(), beside.mean_and_lowest(), r.value("torch", "unknown"),
+        r.value("cudnn", "unknown"), caption_under_load(r));
+}
+
 /// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is of one of them.
 std::string fastest_peers_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"problems", "rung", "card", "of the fastest peer", "lowest", "rows", "the fastest peer is"});
     for (const auto& [problems, file] : {std::pair{"16384 tokens, width 2048", "compare"},
                                          {"one sequence, 4 to 32 heads", "few"},
                                          {"drawn, 500 to 20000 tokens a sequence", "drawn"},
+                                         {"one query a head, up to a million keys", "decoding"},
                                          {"gradients, 16384 tokens", "compare-backward"}})
         for (const char* suffix : {"", "-h200"}) {
             const nlohmann::json of_file = results(fmt::format("docs/results/{}{}.json", file, suffix), arguments);

@@ -141,30 +141,4 @@ std::string lists_table(const nlohmann::json& r, const Arguments& arguments) {
     return fmt::format("{}\n{}", table.markdown(), caption(r, what));
 }
 
-/// A rung for few queries beside the one below it: how fast K and V come is what bounds it.
-std::string decoding_table(const nlohmann::json& r, const Arguments& arguments) {
-    const std::string rung = arguments.at("rung"), below = flashladder::below(find_chapter(rung)).value().number();
-    Table table({"d", "B", "heads", "of K and V", "keys", "rung " + below + ", ms", "rung " + rung + ", ms", "faster",
-                 "K and V, GB/s"});
-    std::map<std::string, double> ms_below;  // by shape
-    std::string dtype;
-    for (const auto& row : r.at("rows")) {
-        if (!timed(row, "decoding")) continue;
-        const auto& s = row.at("shape");
-        const double ms = row.at("ms");
-        if (is_rung(row, below)) ms_below[s.dump()] = ms;
-        if (!is_rung(row, rung)) continue;
-        const auto number = [&](const char* name) { return s.at(name).get<double>(); };
-        const double bytes = 2 * number("batch") * number("kv_heads") * number("n_k") * number("head_dim") * 2;
-        dtype = row.at("dtype");
-        const auto lower = ms_below.find(s.dump());
-        table.add({s.at("head_dim").dump(), s.at("batch").dump(), s.at("heads").dump(), s.at("kv_heads").dump(),
-                   s.at("n_k").dump(), lower == ms_below.end() ? "" : fmt::format("{:.3f}", lower->second), milliseconds(row),
-                   lower == ms_below.end() ? "" : fmt::format("{:.2f}x", lower->second / ms),
-                   fmt::format("{:.0f}", bytes / ms / 1e6)});
-    }
-    if (table.empty()) return no_rows(timings_file, arguments);
-    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("One query a head, {}, not causal", dtype)));
-}
-
 }  // namespace flashladder::tables
