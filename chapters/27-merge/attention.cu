@@ -146,20 +146,15 @@ struct PartOfAttention {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int head = head_of(p, row_of(c, h)), query = query_of(p, task, row_of(c, h));
-            if (head >= task.heads || query >= p.N_q) continue;
+            const bool stores = head < task.heads && query < p.N_q;
             const int row = (task.batch * p.heads + task.first_head + head) * p.N_q + query;
-            const auto store = [&](auto* O, float* LSE) {
-                if (LSE && c.lane % 4 == 0) *LSE = lse.value[0][h];
-#pragma unroll
-                for (int x = 0; x < d / 8; ++x)
-                    store_pair(O + tile::column_of(x, 0), s.O.fragment[0][x][2 * h], s.O.fragment[0][x][2 * h + 1]);
-            };
-            if (p.parts == 1) {
-                store(p.results.row_of_O(row), p.results.LSE ? p.results.LSE + row : nullptr);
-            } else {
-                const std::size_t place = p.partial.place(row, task.part);
-                store(p.partial.O + place * d, p.partial.LSE + place);
-            }
+            const std::size_t place = p.partial.place(row, task.part);
+            float* LSE = p.parts == 1 ? p.results.LSE : p.partial.LSE;
+            if (LSE && stores && c.lane % 4 == 0) LSE[place] = lse.value[0][h];
+            if (p.parts == 1)
+                store_row(p.results.row_of_O(row), s.O, h, stores);
+            else
+                store_row(p.partial.O + place * d, s.O, h, stores);
         }
     }
     __device__ static void store(const Consumer&, const Problem&, const Task&) {}  // nothing leaves by TMA
@@ -211,7 +206,7 @@ void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial,
     const AttentionShape& s = args.shape;
     const Packing packing = packing_of(s);
     lcsf::launch<Kernel>(
-        {packed_map<typename Kernel::OwnTile>(args, packing),
+        {packed_map<typename Kernel::OwnTile>(args, packing.heads, packing.queries()),
          tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
          tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k), packing,
          s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,

@@ -275,7 +275,7 @@ void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial,
     const AttentionShape& s = args.shape;
     const Packing packing = packing_of(s);
     lcsf::launch<Kernel>(
-        {packed_map<typename Kernel::OwnTile>(args, packing),
+        {packed_map<typename Kernel::OwnTile>(args, packing.heads, packing.queries()),
          tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
          tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k), packing,
          s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "operations/attention/parts.h"
+#include "operations/attention/problem.h"
 #include "ptx/convert.h"
 #include "ptx/tensor_map.h"
 #include "tile/global_tile.h"
@@ -11,9 +11,9 @@
 
 namespace flashladder::attention {
 
-/// Q as TMA sees it where rows are heads: a box of heads of some queries.
+/// Q as TMA sees it where rows are heads: a box of so many heads of so many queries.
 template <class Tile>
-tile::TensorMap<Tile> packed_map(const ForwardArgs& args, const Packing& packing) {
+tile::TensorMap<Tile> packed_map(const ForwardArgs& args, int heads, int queries) {
     using Element = typename Tile::Element;
     const AttentionShape& s = args.shape;
     const auto bytes = [](std::int64_t elements) { return std::uint64_t(elements) * sizeof(Element); };
@@ -21,7 +21,7 @@ tile::TensorMap<Tile> packed_map(const ForwardArgs& args, const Packing& packing
         static_cast<const Element*>(args.Q),
         {std::uint64_t(s.head_dim), std::uint64_t(s.heads), std::uint64_t(s.n_q), std::uint64_t(s.batch)},
         {bytes(args.Q_strides.head), bytes(args.Q_strides.row), bytes(args.Q_strides.batch)},
-        {tile::TensorMap<Tile>::panel, std::uint32_t(packing.heads), std::uint32_t(packing.queries()), 1},
+        {tile::TensorMap<Tile>::panel, std::uint32_t(heads), std::uint32_t(queries), 1},
         ptx::Swizzle::bytes_128)};
 }
 
