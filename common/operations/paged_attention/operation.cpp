@@ -80,7 +80,8 @@ public:
 
     double flops(const Problem& problem) const override { return 4 * units(problem) * double(problem.at("head_dim")); }
     double units(const Problem& problem) const override {
-        return scores(shape_of(problem), sequences_of(problem).lengths);
+        const AttentionShape shape = shape_of(problem);
+        return scores(shape, draw_lengths(shape, is_ragged(problem), static_cast<std::uint64_t>(problem.at("draw"))));
     }
     const char* unit() const override { return "score"; }
 

@@ -42,8 +42,9 @@ struct Sequences {
 /// Entries of a row of the table that are used.
 constexpr int pages_of(int length, int page_size) { return (length + page_size - 1) / page_size; }
 
-/// Pages of all sequences in an order that is drawn; behind them numbers that nobody should follow. Lengths are n_k, or
-/// drawn from 0 to n_k. Throws std::invalid_argument if the pool has too few pages for it.
+/// n_k for each sequence, or drawn from 0 to n_k.
+std::vector<int> draw_lengths(const AttentionShape& shape, bool ragged, std::uint64_t seed);
+/// The same, and pages of all sequences in an order that is drawn; behind them numbers that nobody should follow. Throws std::invalid_argument if the pool has too few pages for it.
 Sequences draw_sequences(const AttentionShape& shape, const Pool& pool, bool ragged, std::uint64_t seed);
 
 /// Scores that are to be computed.

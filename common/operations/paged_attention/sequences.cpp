@@ -11,11 +11,17 @@
 
 namespace flashladder::paged_attention {
 
-Sequences draw_sequences(const AttentionShape& s, const Pool& pool, bool ragged, std::uint64_t seed) {
+std::vector<int> draw_lengths(const AttentionShape& s, bool ragged, std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    Sequences all;
-    for (int b = 0; b < s.batch; ++b)
-        all.lengths.push_back(ragged ? static_cast<int>(random() % (static_cast<unsigned>(s.n_k) + 1)) : s.n_k);
+    std::vector<int> all(static_cast<std::size_t>(s.batch), s.n_k);
+    for (int& length : all)
+        if (ragged) length = static_cast<int>(random() % (static_cast<unsigned>(s.n_k) + 1));
+    return all;
+}
+
+Sequences draw_sequences(const AttentionShape& s, const Pool& pool, bool ragged, std::uint64_t seed) {
+    std::mt19937_64 random(seed + 1);  // lengths have those of the seed
+    Sequences all{{}, draw_lengths(s, ragged, seed)};
     std::vector<int> pages(static_cast<std::size_t>(pool.pages));
     std::iota(pages.begin(), pages.end(), 0);
     for (std::size_t x = pages.size(); x > 1; --x) std::swap(pages[x - 1], pages[random() % x]);
