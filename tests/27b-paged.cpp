@@ -32,8 +32,10 @@ std::vector<Of> owners(const Case& c) {
         const std::vector<int> pages = c.pages_of_sequence(b);
         for (size_t x = 0; x < pages.size() * size; ++x) {
             Of& owner = all[size_t(pages[x / size]) * size + x % size];
-            if (int(x) < c.sequences.lengths[size_t(b)]) owner = Of::sequence;
-            else if (owner == Of::no_sequence) owner = Of::last_page;
+            if (int(x) < c.sequences.lengths[size_t(b)])
+                owner = Of::sequence;
+            else if (owner == Of::no_sequence)
+                owner = Of::last_page;
         }
     }
     return all;
@@ -50,8 +52,7 @@ Found with_values(const Case& c, F value) {
     std::ranges::fill(data.tensors.at("K"), 0.0f);
     std::vector<float>& V = data.tensors.at("V");
     const size_t d = size_t(c.shape.head_dim), size = size_t(c.pool.page_size), kv_heads = size_t(c.shape.kv_heads);
-    for (size_t x = 0; x < V.size(); ++x)
-        V[x] = value(x / d % size, x / d / size / kv_heads, x % d) ? 1.0f : 0.0f;
+    for (size_t x = 0; x < V.size(); ++x) V[x] = value(x / d % size, x / d / size / kv_heads, x % d) ? 1.0f : 0.0f;
     try {
         Data out = run(stage_under_test(), data);
         return {out.tensors.at("O"), out.tensors.at("lse"), ""};
@@ -69,8 +70,8 @@ std::vector<double> taken(const Case& c, const Found& found, int b, int keys) {
 }
 bool is_about(double found, double expected) { return std::abs(found - expected) <= 0.02 * std::max(expected, 1.0); }
 
-/// What is wrong with the first sequence that has taken up other keys than its own; "" if nothing is. Of one query, and at
-/// most d pages.
+/// What is wrong with the first sequence that has taken up other keys than its own; "" if nothing is. Of one query, and
+/// at most d pages.
 std::string wrong_keys(const Case& c) {
     const size_t d = size_t(c.shape.head_dim);
     const Found by_page = with_values(c, [&](size_t, size_t page, size_t x) { return x == page; });
@@ -89,14 +90,15 @@ std::string wrong_keys(const Case& c) {
             const double n = found[size_t(pages[x])];
             const int expected = std::min(c.pool.page_size, keys - int(x) * c.pool.page_size);
             if (!is_about(n, expected))
-                return fmt::format("sequence {} has taken up {:.3g} keys of page {}, number {} of its table [{}], expected "
-                                   "{} ({})",
-                                   b, n, pages[x], x, fmt::join(pages, " "), expected, c.words());
+                return fmt::format(
+                    "sequence {} has taken up {:.3g} keys of page {}, number {} of its table [{}], expected "
+                    "{} ({})",
+                    b, n, pages[x], x, fmt::join(pages, " "), expected, c.words());
         }
         const double lse = by_page.lse[size_t(b * c.shape.heads)];
         if (keys > 0 && !is_about(std::exp(lse), keys))
-            return fmt::format("LSE of sequence {} says that it sees {:.3g} keys, expected {} ({})", b, std::exp(lse), keys,
-                               c.words());
+            return fmt::format("LSE of sequence {} says that it sees {:.3g} keys, expected {} ({})", b, std::exp(lse),
+                               keys, c.words());
     }
     const Found by_row = with_values(c, [&](size_t row, size_t, size_t x) { return x == row % d; });
     if (!by_row.error.empty()) return by_row.error;
@@ -107,8 +109,9 @@ std::string wrong_keys(const Case& c) {
         for (int j = 0; j < keys; ++j) ++expected[size_t(j % c.pool.page_size) % d];
         for (size_t row = 0; row < d; ++row)
             if (!is_about(found[row], expected[row]))
-                return fmt::format("sequence {} has taken up {:.3g} keys that are row {} of their page, expected {} ({})",
-                                   b, found[row], row, expected[row], c.words());
+                return fmt::format(
+                    "sequence {} has taken up {:.3g} keys that are row {} of their page, expected {} ({})", b,
+                    found[row], row, expected[row], c.words());
     }
     return "";
 }
@@ -144,8 +147,8 @@ std::string wrong_by_nan(const Case& c, Of whom) {
                                                        : "behind the last keys of other sequences alone",
                                c.words());
         return fmt::format(
-            "O of sequence {} is NaN, which stands behind last keys alone: its last key, {}, is row {} of page {}, and rows "
-            "behind it have come ({})",
+            "O of sequence {} is NaN, which stands behind last keys alone: its last key, {}, is row {} of page {}, and "
+            "rows behind it have come ({})",
             b, keys - 1, (keys - 1) % c.pool.page_size, pages.back(), c.words());
     }
     return "";
@@ -214,13 +217,14 @@ TEST_CASE("EXERCISE 27b.3: a block of keys is loaded from its pages") {
         if (!race.empty()) return;
         StageCounts counts = count_stage(stage_under_test(), data);
         for (const char* name : {"K", "V"})
-            check_count(fmt::format("bytes of {} that are read: rows of the boxes that have keys, once ({})", name,
-                                    c.words()),
-                        counts.tensors[name].read.requested_bytes, loaded_rows(c) * std::uint64_t(d) * 2);
-        check_count(fmt::format("numbers of the block table that are read: of boxes that have keys, once for K and once "
-                                "for V ({})",
-                                c.words()),
-                    counts.tensors["block_table"].read.requested_bytes / 4, 1, 2 * boxes_with_keys(c));
+            check_count(
+                fmt::format("bytes of {} that are read: rows of the boxes that have keys, once ({})", name, c.words()),
+                counts.tensors[name].read.requested_bytes, loaded_rows(c) * std::uint64_t(d) * 2);
+        check_count(
+            fmt::format("numbers of the block table that are read: of boxes that have keys, once for K and once "
+                        "for V ({})",
+                        c.words()),
+            counts.tensors["block_table"].read.requested_bytes / 4, 1, 2 * boxes_with_keys(c));
     }
 #endif
 }

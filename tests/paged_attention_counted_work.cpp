@@ -1,5 +1,5 @@
-// What every finished rung of paged attention must do and no more: it loads what sequences have. Not for chapters, where
-// another way to the right result is as good.
+// What every finished rung of paged attention must do and no more: it loads what sequences have. Not for chapters,
+// where another way to the right result is as good.
 #include <doctest/doctest.h>
 
 #include "paged_attention_suite.h"
@@ -14,7 +14,8 @@ TEST_CASE("counted: of K and V the rows of pages that sequences have, once for e
             const Case c = case_of(random, {int(random() % 700), 0, int(random() % 300)}, page_size, head_dim,
                                    1 + int(random() % 9), random() % 2, 12, 2);
             StageCounts counts = count_stage(stage_under_test(), inputs_of_case(c, Values::normal, random()));
-            const std::uint64_t row = std::uint64_t(head_dim) * 2, keys = loaded_rows(c), queries = c.shape.lse_elements();
+            const std::uint64_t row = std::uint64_t(head_dim) * 2, keys = loaded_rows(c),
+                                queries = c.shape.lse_elements();
             check_count("bytes of K that are read", counts.tensors["K"].read.requested_bytes, keys * row, c.words());
             check_count("bytes of V that are read", counts.tensors["V"].read.requested_bytes, keys * row, c.words());
             check_count("bytes of the block table that are read", counts.tensors["block_table"].read.requested_bytes,

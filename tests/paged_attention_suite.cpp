@@ -1,6 +1,6 @@
 // The checks that every kernel of paged attention passes, whatever its idea: it computes what
-// operations/paged_attention/problem.h says, for every shape and all tables that it accepts, and it refuses the others in
-// words.
+// operations/paged_attention/problem.h says, for every shape and all tables that it accepts, and it refuses the others
+// in words.
 #include "paged_attention_suite.h"
 
 #include <doctest/doctest.h>
@@ -35,11 +35,11 @@ std::vector<int> Case::pages_of_sequence(int b) const {
 
 std::string Case::words() const {
     constexpr int most = 4;
-    const auto &lengths = sequences.lengths;
+    const auto& lengths = sequences.lengths;
     const std::ptrdiff_t few = std::min(shape.batch, most);
-    std::string text = fmt::format("{}, pages of {}, {}{} keys, tables", to_string(shape), pool.page_size,
-                                   fmt::join(lengths.begin(), lengths.begin() + few, ", "),
-                                   shape.batch > most ? ", ..." : "");
+    std::string text =
+        fmt::format("{}, pages of {}, {}{} keys, tables", to_string(shape), pool.page_size,
+                    fmt::join(lengths.begin(), lengths.begin() + few, ", "), shape.batch > most ? ", ..." : "");
     for (int b = 0; b < few; ++b) {
         std::vector<int> pages = pages_of_sequence(b);
         const bool many = pages.size() > 8;
@@ -49,8 +49,8 @@ std::string Case::words() const {
     return text + (shape.batch > most ? " ..." : "");
 }
 
-Case case_of(std::mt19937_64& random, const std::vector<int>& lengths, int page_size, int head_dim, int n_q, bool causal,
-             int heads, int kv_heads) {
+Case case_of(std::mt19937_64& random, const std::vector<int>& lengths, int page_size, int head_dim, int n_q,
+             bool causal, int heads, int kv_heads) {
     Case c{{.batch = int(lengths.size()),
             .heads = heads,
             .kv_heads = kv_heads,
@@ -88,9 +88,8 @@ namespace {
 std::string difference(const Case& c, const Data& data, const Data& outputs) {
     const Inputs inputs = inputs_of(data);
     const auto rows = rows_to_check(c.shape, 1);
-    const attention::Comparison result =
-        compare({outputs.tensors.at("O"), outputs.tensors.at("lse")}, c.shape, reference_attention(inputs, rows),
-                standard_attention(inputs, rows));
+    const attention::Comparison result = compare({outputs.tensors.at("O"), outputs.tensors.at("lse")}, c.shape,
+                                                 reference_attention(inputs, rows), standard_attention(inputs, rows));
     return result.passed ? "" : result.describe(c.shape, c.words());
 }
 
@@ -170,7 +169,8 @@ TEST_CASE("agrees with the reference: any lengths, any pages, whatever the table
     std::uint64_t turn = test_seed();
     for (const bool causal : {false, true})
         for (int times = 0; times < 4; ++times, ++turn) {
-            const int n_q = 1 + int(random() % 16), batch = 2 + int(random() % 3);  // the worst of few rows is mere luck
+            const int n_q = 1 + int(random() % 16),
+                      batch = 2 + int(random() % 3);  // the worst of few rows is mere luck
             const Case c = case_number(random, turn, drawn_lengths(random, batch, 600), n_q, causal, 16, 4);
             if (!check_agrees(c, Values::normal, random())) return;
         }
@@ -192,7 +192,8 @@ TEST_CASE("agrees with the reference: pages of any multiple of 8 keys") {
     std::mt19937_64 random(test_seed());
     for (const int page_size : {8, 24, 32, 48, 80, 96, 128, 192, 384, 8 + 8 * int(random() % 40)}) {
         const int head_dim = stage_under_test().supports.head_dims[random() % 3];
-        const Case c = case_of(random, {page_size * 2 + 5, page_size, 1, 300}, page_size, head_dim, 2, random() % 2, 8, 2);
+        const Case c =
+            case_of(random, {page_size * 2 + 5, page_size, 1, 300}, page_size, head_dim, 2, random() % 2, 8, 2);
         if (!check_agrees(c, Values::normal, random())) return;
     }
 }
@@ -248,7 +249,8 @@ TEST_CASE("agrees with the reference: grouped queries, few and many heads of a g
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
     for (const auto& [heads, kv_heads] : {std::pair(6, 2), {5, 5}, {8, 1}, {70, 1}, {130, 2}})
-        if (!check_agrees(case_number(random, turn++, {200, 31}, 2, random() % 2, heads, kv_heads), Values::normal, random()))
+        if (!check_agrees(case_number(random, turn++, {200, 31}, 2, random() % 2, heads, kv_heads), Values::normal,
+                          random()))
             return;
 }
 
@@ -266,7 +268,8 @@ TEST_CASE("what is in no sequence reaches nobody, whatever it is") {
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
     for (int times = 0; times < 4; ++times) {
-        const Case c = case_number(random, turn++, {int(random() % 400), 77, 1 + int(random() % 30)}, 2, times % 2, 4, 2);
+        const Case c =
+            case_number(random, turn++, {int(random() % 400), 77, 1 + int(random() % 30)}, 2, times % 2, 4, 2);
         Data data = inputs_of_case(c, Values::normal, random());
         const Data expected = run(stage_under_test(), data);
         for (const float anything : {0.0f, infinity, -60000.0f}) {
@@ -278,9 +281,10 @@ TEST_CASE("what is in no sequence reaches nobody, whatever it is") {
             for (const char* name : {"O", "lse"}) {
                 const auto &a = found.tensors.at(name), &b = expected.tensors.at(name);
                 const auto [wrong, right] = std::ranges::mismatch(a, b);
-                CHECK_MESSAGE((wrong == a.end()),
-                              fmt::format("{}[{}] is {}, and was {} while what is in no sequence was NaN; now it is {} ({})",
-                                          name, wrong - a.begin(), *wrong, *right, anything, c.words()));
+                CHECK_MESSAGE(
+                    (wrong == a.end()),
+                    fmt::format("{}[{}] is {}, and was {} while what is in no sequence was NaN; now it is {} ({})",
+                                name, wrong - a.begin(), *wrong, *right, anything, c.words()));
                 if (wrong != a.end()) return;
             }
         }
@@ -408,11 +412,10 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const DeviceData device = problem.data();
     const auto at = [&](const char* name) { return device.tensors.at(name); };
     const auto told = [&](auto change) -> std::string {
-        Args args{
-            {.shape = c.shape, .Q = at("Q"), .K = at("K"), .V = at("V"), .O = at("O"), .scratch = device.scratch},
-            c.pool,
-            static_cast<const int*>(at("block_table")),
-            static_cast<const int*>(at("lengths"))};
+        Args args{{.shape = c.shape, .Q = at("Q"), .K = at("K"), .V = at("V"), .O = at("O"), .scratch = device.scratch},
+                  c.pool,
+                  static_cast<const int*>(at("block_table")),
+                  static_cast<const int*>(at("lengths"))};
         change(args);
         try {
             stage.launch(args);
@@ -443,7 +446,8 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal([](Args& a) { a.pool.pages_of_sequence = 2; },
                   "pages_of_sequence is 2, but n_k 40 keys in pages of 16 need 3");
     if (stage.supports.positive_scale) check_refusal([](Args& a) { a.scale = -1; }, "scale is -1");
-    if (stage.scratch_bytes(c.shape) > 0) check_refusal([](Args& a) { a.scratch = nullptr; }, "scratch is a null pointer");
+    if (stage.scratch_bytes(c.shape) > 0)
+        check_refusal([](Args& a) { a.scratch = nullptr; }, "scratch is a null pointer");
     CHECK(stage.why_unsupported(problem_of(c.shape, c.pool, true)) == "");
     CHECK(stage.why_unsupported(problem_of(c.shape, {.page_size = 0, .pages = 0}, true)) ==
           stage.name() + ": page_size is 0, but must be a multiple of 8");

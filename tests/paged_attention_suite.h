@@ -39,8 +39,8 @@ struct Case {
     std::vector<int> pages_of_sequence(int b) const;
 };
 
-/// Sequences of these lengths, of one head and the first dtype of the stage under test, n_k as the longest needs it. Their
-/// pages are drawn from a pool that has some more.
+/// Sequences of these lengths, of one head and the first dtype of the stage under test, n_k as the longest needs it.
+/// Their pages are drawn from a pool that has some more.
 Case case_of(std::mt19937_64& random, const std::vector<int>& lengths, int page_size, int head_dim, int n_q = 1,
              bool causal = false, int heads = 1, int kv_heads = 1);
 
@@ -52,8 +52,8 @@ std::string fault(const Stage& stage, const Case& c, Values values, std::uint64_
 /// Returns whether nothing is.
 bool check_agrees(const Case& c, Values values, std::uint64_t seed);
 
-/// The rows that boxes bring of K, and as many of V, of all heads and sequences, if no row comes twice that need not: those
-/// of the pages, box by box, of the blocks of keys that a tile of queries sees.
+/// The rows that boxes bring of K, and as many of V, of all heads and sequences, if no row comes twice that need not:
+/// those of the pages, box by box, of the blocks of keys that a tile of queries sees.
 std::uint64_t loaded_rows(const Case& c);
 /// And how many boxes have a key.
 std::uint64_t boxes_with_keys(const Case& c);

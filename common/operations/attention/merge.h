@@ -36,8 +36,8 @@ struct PackedTiles {
     int T_r, parts;  // tiles of queries, of the heads of a tile; parts of their keys
 
     struct Task {
-        int i, behind;                            // queries from i on up to, but not with, `behind`
-        int first_head, heads, kv_head, batch;    // so many heads are of the group
+        int i, behind;                          // queries from i on up to, but not with, `behind`
+        int first_head, heads, kv_head, batch;  // so many heads are of the group
         int part;
 
         /// The blocks that the part has of T_c: from `first` on up to, but not with, `end`.
@@ -49,8 +49,13 @@ struct PackedTiles {
         const int part = n % parts, tile = n / parts, tiles_of_head = T_r * packing.tiles_of_group;
         const int kv_head = tile / tiles_of_head % kv_heads, i = tile % T_r * packing.queries();
         const int in_group = tile / T_r % packing.tiles_of_group * packing.heads;
-        return {i, min(i + packing.queries(), N_q), kv_head * packing.group + in_group,
-                min(packing.heads, packing.group - in_group), kv_head, tile / tiles_of_head / kv_heads, part};
+        return {i,
+                min(i + packing.queries(), N_q),
+                kv_head * packing.group + in_group,
+                min(packing.heads, packing.group - in_group),
+                kv_head,
+                tile / tiles_of_head / kv_heads,
+                part};
     }
     /// Of a row of a tile: its head, counted from the first one of the tile on, and its query.
     __device__ __forceinline__ int head_of(int row) const { return row % packing.heads; }
@@ -103,7 +108,8 @@ __global__ void __launch_bounds__(merge_warps * 32)
     const int x = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     float largest = -INFINITY;  // each warp for itself
-    for (int part = lane; part < partial.parts; part += 32) largest = fmaxf(largest, partial.LSE[partial.place(x, part)]);
+    for (int part = lane; part < partial.parts; part += 32)
+        largest = fmaxf(largest, partial.LSE[partial.place(x, part)]);
     for (int distance = 16; distance > 0; distance /= 2)
         largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, distance));
     const float shift = largest == -INFINITY ? 0 : largest;  // else -infinity less itself

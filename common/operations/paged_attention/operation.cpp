@@ -138,14 +138,15 @@ public:
         std::vector<Problem> all;
         for (const int page_size : {16, 64, 256})
             for (const int ragged : {0, 1}) {
-                GivenSizes sizes{{"batch", 16},    {"heads", 32},            {"kv_heads", 8},   {"n_k", 8192},
-                                 {"head_dim", 128}, {"page_size", page_size}, {"ragged", ragged}};
+                GivenSizes sizes{{"batch", 16},     {"heads", 32},     {"kv_heads", 8},
+                                 {"n_k", 8192},     {"head_dim", 128}, {"page_size", page_size},
+                                 {"ragged", ragged}};
                 if (given.contains("heads")) sizes.erase("kv_heads");
                 for (const auto& [name, value] : given) sizes[name] = value;
                 const Problem p = problem(sizes);
                 if (p.at("heads") % p.at("kv_heads") != 0)
-                    throw std::invalid_argument(fmt::format("heads {} is not a multiple of kv-heads {}", p.at("heads"),
-                                                            p.at("kv_heads")));
+                    throw std::invalid_argument(
+                        fmt::format("heads {} is not a multiple of kv-heads {}", p.at("heads"), p.at("kv_heads")));
                 if (std::ranges::find(all, p) == all.end()) all.push_back(p);
             }
         return all;
@@ -194,19 +195,22 @@ Pool pool_of(const Problem& problem) {
 Data make_inputs(const AttentionShape& shape, const Pool& pool, const Sequences& sequences, attention::Values values,
                  std::uint64_t seed, bool wants_lse) {
     attention::Inputs in = attention::make_inputs(shape, values, seed);
-    const std::size_t d = static_cast<std::size_t>(shape.head_dim),
-                      rows = static_cast<std::size_t>(pool.pages) * static_cast<std::size_t>(shape.kv_heads) *
-                             static_cast<std::size_t>(pool.page_size);
+    const std::size_t d = static_cast<std::size_t>(shape.head_dim), rows = static_cast<std::size_t>(pool.pages) *
+                                                                           static_cast<std::size_t>(shape.kv_heads) *
+                                                                           static_cast<std::size_t>(pool.page_size);
     for (std::vector<float>* tensor : {&in.K, &in.V}) {
         std::vector<float> paged(rows * d, nan);
         for (int b = 0; b < shape.batch; ++b)
             for (int head = 0; head < shape.kv_heads; ++head)
                 for (int j = 0; j < sequences.lengths[static_cast<std::size_t>(b)]; ++j) {
-                    const int page = sequences.block_table[static_cast<std::size_t>(b * pool.pages_of_sequence +
-                                                                                    j / pool.page_size)];
-                    const std::ptrdiff_t from = (static_cast<std::ptrdiff_t>(b) * shape.kv_heads + head) * shape.n_k + j;
+                    const int page =
+                        sequences
+                            .block_table[static_cast<std::size_t>(b * pool.pages_of_sequence + j / pool.page_size)];
+                    const std::ptrdiff_t from =
+                        (static_cast<std::ptrdiff_t>(b) * shape.kv_heads + head) * shape.n_k + j;
                     const std::ptrdiff_t to =
-                        (static_cast<std::ptrdiff_t>(page) * shape.kv_heads + head) * pool.page_size + j % pool.page_size;
+                        (static_cast<std::ptrdiff_t>(page) * shape.kv_heads + head) * pool.page_size +
+                        j % pool.page_size;
                     std::copy_n(tensor->begin() + from * shape.head_dim, d, paged.begin() + to * shape.head_dim);
                 }
         *tensor = std::move(paged);

@@ -17,8 +17,8 @@ AttentionShape shape_of(const Problem& problem);
 /// Its table is just as wide as n_k keys need.
 Pool pool_of(const Problem& problem);
 
-/// Attention's fresh inputs in the pages of these sequences; all else in the pools is NaN. Where sequences share a page, the
-/// last one has filled it.
+/// Attention's fresh inputs in the pages of these sequences; all else in the pools is NaN. Where sequences share a
+/// page, the last one has filled it.
 Data make_inputs(const AttentionShape& shape, const Pool& pool, const Sequences& sequences, attention::Values values,
                  std::uint64_t seed, bool wants_lse = false);
 Inputs inputs_of(Data data);

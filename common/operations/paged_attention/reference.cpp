@@ -44,8 +44,9 @@ attention::Inputs sequence_of(const Inputs& in, int b) {
     for (const auto& [pool, tensor] : {std::pair(&in.K, &out.K), {&in.V, &out.V}})
         for (int head = 0; head < s.kv_heads; ++head)
             for (int j = 0; j < s.n_k; ++j) {
-                const int page = in.sequences.block_table[static_cast<std::size_t>(
-                    b * in.pool.pages_of_sequence + j / in.pool.page_size)];
+                const int page =
+                    in.sequences
+                        .block_table[static_cast<std::size_t>(b * in.pool.pages_of_sequence + j / in.pool.page_size)];
                 const std::ptrdiff_t row =
                     (static_cast<std::ptrdiff_t>(page) * s.kv_heads + head) * in.pool.page_size + j % in.pool.page_size;
                 const auto first = pool->begin() + row * s.head_dim;

@@ -19,9 +19,9 @@ public:
     attention::Support supports;
 
     std::size_t scratch_bytes(const AttentionShape& shape) const { return scratch_bytes_(shape); }
-    /// Launches its kernels on args.stream; does not wait. Strides are as in attention's. Throws std::invalid_argument with
-    /// one line that names the stage, the limit and the value, if the stage cannot do this; CudaError if a launch is
-    /// refused.
+    /// Launches its kernels on args.stream; does not wait. Strides are as in attention's. Throws std::invalid_argument
+    /// with one line that names the stage, the limit and the value, if the stage cannot do this; CudaError if a launch
+    /// is refused.
     void launch(const Args& args) const;
 
     // As harness and tools see it.
@@ -40,8 +40,8 @@ private:
 };
 using Registration = RegistrationOf<Stage>;
 
-/// The registered stage or variant of this name. Throws std::invalid_argument if there is none, or if it computes something
-/// else.
+/// The registered stage or variant of this name. Throws std::invalid_argument if there is none, or if it computes
+/// something else.
 const Stage& find_stage(std::string_view name);
 
 }  // namespace flashladder::paged_attention
