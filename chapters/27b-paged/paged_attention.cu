@@ -1,8 +1,8 @@
 // Rung 27b: keys and values in pages, anywhere in a pool. A table says where.
 //
-// Idea      a block of keys is not one box of TMA, but a box for each page, or part of a page, that it lies in. The boxes
-//           signal one barrier, so whoever waits for the block does not know of pages. What is behind a sequence's last key
-//           never comes: the last box begins as many rows earlier.
+// Idea      a block of keys is not one box of TMA, but a box for each page, or part of a page, that it lies in. The
+//           boxes signal one barrier, so whoever waits for the block does not know of pages. What is behind a
+//           sequence's last key never comes: the last box begins as many rows earlier.
 // Saves     memory: a sequence has the pages that it needs, and not room for the longest one.
 // Costs     an entry of a table before each box, boxes of few rows, and a mask that knows where the last box begins.
 // Source    PagedAttention (Kwon et al., 2023), whose kernel is another one; rung 27 for everything else
@@ -23,7 +23,7 @@ namespace {
 
 using attention::PackedTiles;
 
-/// O = softmax(scale Q K^T) V over a part of the keys of a sequence. A task is a tile of queries against one of its parts.
+/// O = softmax(scale Q K^T) V over a part of the keys of a sequence. A task is a tile of queries against such a part.
 template <class Element, int d_, bool causal>
 struct PagedAttention {
     static constexpr int d = d_, B_c = attention::block_of_keys(d), consumers = 1, stages = d == 64 ? 6 : 3;
@@ -76,28 +76,31 @@ struct PagedAttention {
     };
     /// Where key j of a sequence is, j < N_k.
     __device__ static Place place_of(const Problem& p, int sequence, int j) {
-        // EXERCISE 27b.1 In which page is key j, and which row of the page is it? In the starter every key is row 0 of page 0.
+        // EXERCISE 27b.1 In which page is key j, and which row of the page is it? In the starter every key is row 0 of
+        // page 0.
         // TODO: your code, instead of this.
         return {0, 0};
         // END 27b.1
     }
     /// The keys from j on are rows of one box, j < N_k. By how many rows is it asked for earlier than where key j is?
     __device__ static int rows_earlier(const Problem& p, int N_k, int j) {
-        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be NaN, and
-        // 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
+        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be NaN,
+        // and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
         // TODO: your code, instead of this.
         return 0;
         // END 27b.2
     }
-    // EXERCISE 27b.3 Build: ask for the block of keys from j on, of the pool of K or of V. The starter fills it with zeros.
-    // TODO: your code, instead of this.
-    __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full,
-                                      const Problem& p, const Task& task, int j) {
+    /// The block of keys from j on, of the pool of K or of V. By one thread.
+    __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full, const Problem& p,
+                                      const Task& task, int j) {
+        // EXERCISE 27b.3 Build: ask for the boxes that the block consists of, each from its page; zeros behind the last
+        // key. The starter fills all of it with zeros.
+        // TODO: your code, instead of this.
         for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
         ptx::fence_proxy_async();
         ptx::barrier_arrive(full);
+        // END 27b.3
     }
-    // END 27b.3
     __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int) {
         tile::load(Q_i, p.Q, full, task.first_head, task.i, task.batch);  // the map has heads where others have rows
     }
@@ -110,13 +113,13 @@ struct PagedAttention {
 
     // ---- compute, finish
     __device__ static bool works(const Task&, int) { return true; }
-    /// Of the block from key j on, the scores of keys that a row does not see become -infinity, and those of rows that came
+    /// Of the block from key j on, the scores of keys that a row does not see become -infinity, and those of what came
     /// because the last box began earlier.
     __device__ __forceinline__ static void
     hide(Scores& S, int j, const Consumer& c, const Problem& p, const Task& task) {
         const int N_k = task.N_k, diagonal = N_k - p.tiles.N_q;
         if (j + B_c <= N_k && (!causal || j + B_c <= task.i + 1 + diagonal)) return;
-        const int last = (max(N_k - 1 - j, 0)) / p.box * p.box;  // the column with which the last box begins
+        const int last = max(N_k - 1 - j, 0) / p.box * p.box;  // the column with which the last box begins
         const int earlier = j + B_c > N_k ? rows_earlier(p, N_k, j + last) : 0;
         int seen[2];  // so many keys from j on, by a row
         for (int h = 0; h < 2; ++h) {

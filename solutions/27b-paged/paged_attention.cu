@@ -90,16 +90,14 @@ struct PagedAttention {
         return max(j + p.box - N_k, 0);
         // END 27b.2
     }
-    // EXERCISE 27b.3 Build: ask for the block of keys from j on, of the pool of K or of V. The starter fills it with
-    // zeros.
-    // STARTER __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full,
-    // STARTER                                   const Problem& p, const Task& task, int j) {
-    // STARTER     for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
-    // STARTER     ptx::fence_proxy_async();
-    // STARTER     ptx::barrier_arrive(full);
-    // STARTER }
+    /// The block of keys from j on, of the pool of K or of V. By one thread.
     __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full, const Problem& p,
                                       const Task& task, int j) {
+        // EXERCISE 27b.3 Build: ask for the boxes that the block consists of, each from its page; zeros behind the last
+        // key. The starter fills all of it with zeros.
+        // STARTER for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
+        // STARTER ptx::fence_proxy_async();
+        // STARTER ptx::barrier_arrive(full);
         ptx::barrier_arrive_expect_tx(full, FirstTile::elements * sizeof(Element));
         for (int row = 0; row < B_c; row += p.box) {
             const int key = j + row;
@@ -113,8 +111,8 @@ struct PagedAttention {
                 ptx::tma_load(block.data + column * B_c + row * panel, pool, full,
                               {column, from.row, task.kv_head, from.page});
         }
+        // END 27b.3
     }
-    // END 27b.3
     __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int) {
         tile::load(Q_i, p.Q, full, task.first_head, task.i, task.batch);  // the map has heads where others have rows
     }
