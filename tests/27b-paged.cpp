@@ -165,20 +165,28 @@ bool check_case(const Case& c) {
 
 TEST_CASE("EXERCISE 27b.1: in which page a key is, and which row of it") {
     std::mt19937_64 random(test_seed());
-    for (const int page_size : {128, 16, 64, 256, 40}) {
-        // Full pages, so that nothing stands behind a last key.
-        const int few = page_size > 100 ? 2 : 5;
-        const std::vector<int> lengths{page_size * (1 + int(random() % unsigned(few))), page_size * few, page_size};
-        if (!check_case(case_of(random, lengths, page_size, page_size == 16 ? 128 : 64))) return;
-    }
-    if (!check_case(case_of(random, {128, 256, 64}, 64, 256, 1, false, 2, 2))) return;
+    // A block of keys is a box, of a page, and pages are full, so that nothing stands behind a last key.
+    for (const int d : {64, 128, 256})
+        for (const int page_size : {128, 256, 384}) {
+            const std::vector<int> lengths{page_size * (1 + int(random() % 3)), page_size * 2, page_size};
+            if (!check_case(case_of(random, lengths, page_size, d))) return;
+        }
+    const std::vector<int> lengths{256, 0, 768};
+    const std::string wrong =
+        fault(stage_under_test(), case_of(random, lengths, 256, 64, 3, true, 4, 2), Values::normal, test_seed());
+    CHECK_MESSAGE(wrong.empty(), wrong);
 }
 
 TEST_CASE("EXERCISE 27b.2: nothing behind a sequence's last key comes") {
     std::mt19937_64 random(test_seed());
     size_t combination = 0;
-    for (const int d : {64, 128, 256})
-        for (const int page_size : {16, 64, 256, 48}) {
+    for (const int d : {64, 128, 256}) {
+        // Where a block has several boxes: one page, of one box.
+        for (const int page_size : {16, 32}) {
+            const int some = 1 + int(random() % unsigned(page_size));
+            if (!check_case(case_of(random, {1, page_size - 1, page_size, some}, page_size, d))) return;
+        }
+        for (const int page_size : {128, 256, 384}) {
             if (!takes_combination(combination++, 2)) continue;
             // One key of a page, all but one, none too many, anything; in the first block, and behind it.
             const int rest = 1 + int(random() % unsigned(page_size));
@@ -190,6 +198,7 @@ TEST_CASE("EXERCISE 27b.2: nothing behind a sequence's last key comes") {
             CHECK_MESSAGE(wrong.empty(), wrong);
             if (!wrong.empty()) return;
         }
+    }
 }
 
 TEST_CASE("EXERCISE 27b.3: a block of keys is loaded from its pages") {

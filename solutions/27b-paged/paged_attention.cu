@@ -94,10 +94,15 @@ struct PagedAttention {
     __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full, const Problem& p,
                                       const Task& task, int j) {
         // EXERCISE 27b.3 Build: ask for the boxes that the block consists of, each from its page; zeros behind the last
-        // key. The starter fills all of it with zeros.
+        // key. The starter asks for the first box alone, and the rest are zeros: right where a page has B_c keys.
         // STARTER for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
         // STARTER ptx::fence_proxy_async();
-        // STARTER ptx::barrier_arrive(full);
+        // STARTER if (j == task.N_k) return ptx::barrier_arrive(full);
+        // STARTER const Place from = place_of(p, task.batch, j);
+        // STARTER const int row = from.row - rows_earlier(p, task.N_k, j);
+        // STARTER ptx::barrier_arrive_expect_tx(full, p.box * d * sizeof(Element));
+        // STARTER for (int column = 0; column < d; column += panel)
+        // STARTER     ptx::tma_load(block.data + column * B_c, pool, full, {column, row, task.kv_head, from.page});
         ptx::barrier_arrive_expect_tx(full, FirstTile::elements * sizeof(Element));
         for (int row = 0; row < B_c; row += p.box) {
             const int key = j + row;
