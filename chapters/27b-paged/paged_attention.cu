@@ -78,16 +78,14 @@ struct PagedAttention {
     __device__ static Place place_of(const Problem& p, int sequence, int j) {
         // EXERCISE 27b.1 In which page is key j, and which row of the page is it? In the starter every key is row 0 of
         // page 0.
-        // TODO: your code, instead of this.
-        return {0, 0};
+        // STARTER return {0, 0};
+        return {p.block_table[sequence * p.pool.pages_of_sequence + j / p.pool.page_size], j % p.pool.page_size};
         // END 27b.1
     }
     /// The keys from j on are rows of one box, j < N_k. By how many rows is it asked for earlier than where key j is?
     __device__ static int rows_earlier(const Problem& p, int N_k, int j) {
-        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be NaN,
-        // and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
-        // TODO: your code, instead of this.
-        return 0;
+    // EXERCISE 27b.2 mine
+        return max(j + p.box - 1 - N_k, 0);
         // END 27b.2
     }
     /// The block of keys from j on, of the pool of K or of V. By one thread.
@@ -95,15 +93,27 @@ struct PagedAttention {
                                       const Task& task, int j) {
         // EXERCISE 27b.3 Build: ask for the boxes that the block consists of, each from its page; zeros behind the last
         // key. The starter asks for the first box alone, and the rest are zeros: right where a page has B_c keys.
-        // TODO: your code, instead of this.
-        for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
-        ptx::fence_proxy_async();
-        if (j == task.N_k) return ptx::barrier_arrive(full);
-        const Place from = place_of(p, task.batch, j);
-        const int row = from.row - rows_earlier(p, task.N_k, j);
-        ptx::barrier_arrive_expect_tx(full, p.box * d * sizeof(Element));
-        for (int column = 0; column < d; column += panel)
-            ptx::tma_load(block.data + column * B_c, pool, full, {column, row, task.kv_head, from.page});
+        // STARTER for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
+        // STARTER ptx::fence_proxy_async();
+        // STARTER if (j == task.N_k) return ptx::barrier_arrive(full);
+        // STARTER const Place from = place_of(p, task.batch, j);
+        // STARTER const int row = from.row - rows_earlier(p, task.N_k, j);
+        // STARTER ptx::barrier_arrive_expect_tx(full, p.box * d * sizeof(Element));
+        // STARTER for (int column = 0; column < d; column += panel)
+        // STARTER     ptx::tma_load(block.data + column * B_c, pool, full, {column, row, task.kv_head, from.page});
+        ptx::barrier_arrive_expect_tx(full, FirstTile::elements * sizeof(Element));
+        for (int row = 0; row < B_c; row += p.box) {
+            const int key = j + row;
+            Place from = {0, p.pool.page_size};  // past the end of a page: TMA brings zeros, and moves no byte
+            if (key < task.N_k) {
+                from = place_of(p, task.batch, key);
+                from.row -= rows_earlier(p, task.N_k, key);
+            }
+#pragma unroll
+            for (int column = 0; column < d; column += panel)
+                ptx::tma_load(block.data + column * B_c + row * panel, pool, full,
+                              {column, from.row, task.kv_head, from.page});
+        }
         // END 27b.3
     }
     __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int) {
