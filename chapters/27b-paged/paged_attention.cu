@@ -76,16 +76,18 @@ struct PagedAttention {
     };
     /// Where key j of a sequence is, j < N_k.
     __device__ static Place place_of(const Problem& p, int sequence, int j) {
-        // EXERCISE 27b.1 In which page is key j, and which row of the page is it? In the starter every key is row 0 of
-        // page 0.
-        // STARTER return {0, 0};
-        return {p.block_table[sequence * p.pool.pages_of_sequence + j / p.pool.page_size], j % p.pool.page_size};
+    // EXERCISE 27b.1 mine
+        const int* table = p.block_table + sequence * p.pool.pages_of_sequence;
+        const int number = j / p.pool.page_size;
+        return {table[number], j - number * p.pool.page_size};
         // END 27b.1
     }
     /// The keys from j on are rows of one box, j < N_k. By how many rows is it asked for earlier than where key j is?
     __device__ static int rows_earlier(const Problem& p, int N_k, int j) {
-    // EXERCISE 27b.2 mine
-        return max(j + p.box - 1 - N_k, 0);
+        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be NaN,
+        // and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
+        // STARTER return 0;
+        return max(j + p.box - N_k, 0);
         // END 27b.2
     }
     /// The block of keys from j on, of the pool of K or of V. By one thread.
