@@ -84,8 +84,8 @@ struct PagedAttention {
     }
     /// The keys from j on are rows of one box, j < N_k. By how many rows is it asked for earlier than where key j is?
     __device__ static int rows_earlier(const Problem& p, int N_k, int j) {
-        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be NaN,
-        // and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
+        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be
+        // NaN, and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
         // STARTER return 0;
         return max(j + p.box - N_k, 0);
         // END 27b.2
@@ -131,13 +131,14 @@ struct PagedAttention {
     // ---- compute, finish
     __device__ static bool works(const Task&, int) { return true; }
     /// Of the block from key j on, the scores of keys that a row does not see become -infinity, and those of what came
-    /// because the last box began earlier.
+    /// because the last box began earlier. Blocks come from the last one on, so only a part's first step has that.
+    template <bool first>
     __device__ __forceinline__ static void
     hide(Scores& S, int j, const Consumer& c, const Problem& p, const Task& task) {
         const int N_k = task.N_k, diagonal = N_k - p.tiles.N_q;
-        if (j + B_c <= N_k && (!causal || j + B_c <= task.i + 1 + diagonal)) return;
+        if (!(first && j + B_c > N_k) && (!causal || j + B_c <= task.i + 1 + diagonal)) return;
         const int last = max(N_k - 1 - j, 0) / p.box * p.box;  // the column with which the last box begins
-        const int earlier = j + B_c > N_k ? rows_earlier(p, N_k, j + last) : 0;
+        const int earlier = first && j + B_c > N_k ? rows_earlier(p, N_k, j + last) : 0;
         int seen[2];  // so many keys from j on, by a row
         for (int h = 0; h < 2; ++h) {
             const int query = p.tiles.query_of(task, c.warp * 16 + tile::row_of(0, h));
@@ -148,7 +149,7 @@ struct PagedAttention {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const int column = tile::column_of(x, e), key = column < last ? column : column - earlier;
-                if (key >= seen[e / 2] || key < min(column, last)) S.fragment[0][x][e] = -INFINITY;
+                if (key >= seen[e / 2] || (first && key < min(column, last))) S.fragment[0][x][e] = -INFINITY;
             }
     }
     template <bool first>
@@ -158,7 +159,7 @@ struct PagedAttention {
         tile::begin_multiply_transposed(S, c.own(), c.first.take());
         tile::wait<0>(S);
         c.first.give_back();
-        hide(S, first_key(task, t), c, p, task);
+        hide<first>(S, first_key(task, t), c, p, task);
         const bool raised = s.softmax.template update<first>(S, p.scale);
         if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
         auto P = tile::to_operand<Element>(S);
