@@ -38,7 +38,7 @@ std::string Case::words() const {
     const auto& lengths = sequences.lengths;
     const std::ptrdiff_t few = std::min(shape.batch, most);
     std::string text =
-        fmt::format("{}, pages of {}, {}{} keys, tables", to_string(shape), pool.page_size,
+        fmt::format("{}: {}{} keys, tables", to_string(problem_of(shape, pool, true, 0)),
                     fmt::join(lengths.begin(), lengths.begin() + few, ", "), shape.batch > most ? ", ..." : "");
     for (int b = 0; b < few; ++b) {
         std::vector<int> pages = pages_of_sequence(b);

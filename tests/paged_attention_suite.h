@@ -33,7 +33,8 @@ struct Case {
     Pool pool;
     Sequences sequences;
 
-    /// "B 2 H 2 N 1x40 d 64 bf16, pages of 16, 3 and 40 keys, tables [7] [2 0 5]"; of many sequences the first ones.
+    /// "B 2 H 2 N 1x40 d 64, pages of 16, given sequences bf16: 3, 40 keys, tables [7] [2 0 5]"; of many sequences the
+    /// first ones.
     std::string words() const;
     /// The used entries of a row of the table.
     std::vector<int> pages_of_sequence(int b) const;
