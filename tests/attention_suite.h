@@ -56,21 +56,6 @@ Inputs adverse_inputs(const Scores& scores, int n_q, int B_c, int d, DType dtype
 /// The stage under test agrees with the reference on such inputs, in its worst row too.
 void check_adverse(const Inputs& inputs, const Scores& scores);
 
-/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
-struct VirtualGpu {
-#ifndef FLASHLADDER_GPU
-    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
-        emulator::settings().multiprocessors = multiprocessors;
-        emulator::settings().l2_bytes = l2_bytes;
-    }
-    ~VirtualGpu() { emulator::settings() = before; }
-    const emulator::Settings before = emulator::settings();
-#else
-    explicit VirtualGpu(int, std::size_t = 0) {}
-    ~VirtualGpu() {}
-#endif
-};
-
 #ifndef FLASHLADDER_GPU
 /// What a stage does, counted, with LSE; nothing where the kernel stops, and then the test has failed.
 emulator::Work work_of(const Stage& stage, const Inputs& inputs);

@@ -34,21 +34,6 @@ Lists lists_of(const AttentionShape& shape, const std::vector<std::vector<int>>&
 /// Any lists, of several densities, some of them empty; what `causal` hides as a whole may be in them.
 Lists drawn_lists(std::mt19937_64& random, const AttentionShape& shape, bool per_head = false);
 
-/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
-struct VirtualGpu {
-#ifndef FLASHLADDER_GPU
-    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
-        emulator::settings().multiprocessors = multiprocessors;
-        emulator::settings().l2_bytes = l2_bytes;
-    }
-    ~VirtualGpu() { emulator::settings() = before; }
-    const emulator::Settings before = emulator::settings();
-#else
-    explicit VirtualGpu(int, std::size_t = 0) {}
-    ~VirtualGpu() {}
-#endif
-};
-
 /// The shape, and its lists: "B 1 H 2 N 200 d 64 bf16, lists [0 2] [] [1]"; of many lists the first ones.
 std::string words(const AttentionShape& shape, const Lists& lists);
 

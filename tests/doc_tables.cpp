@@ -83,6 +83,30 @@ TEST_CASE("a table is about one operation: that of its rung, or the one that is 
     CHECK(project.has("ladder", "| 14-a | f32 | 64 | 2.00 | 1.00 |  | 0 KB |"));
 }
 
+TEST_CASE("keys in pages: times, what is counted, and no row of 27b is one of 27") {
+    const auto row = [](const char* stage, const char* operation, const json& shape, double ms) {
+        return json{{"stage", stage}, {"operation", operation}, {"set", shape.contains("pages") ? "pages" : "decoding"},
+                    {"dtype", "bf16"}, {"ms", ms}, {"shape", shape}, {"counts", {{"tensors", {{"K", {{"read", {{"requested_bytes", 3e6}}}}},
+                                                                         {"V", {{"read", {{"requested_bytes", 1e6}}}}},
+                                                                         {"block_table", {{"read", {{"requested_bytes", 400}}}}},
+                                                                         {"scratch", {{"read", {{"requested_bytes", 2e3}}},
+                                                                                      {"written", {{"requested_bytes", 1e3}}}}}}},
+                                                             {"total", {{"matrix_instructions", 7}}}}}};
+    };
+    json pages = attention(64, 1, false, 2, 8, 2);
+    pages["n_k"] = 1000, pages["page_size"] = 16, pages["pages"] = 0, pages["ragged"] = false, pages["draw"] = 1;
+    const Project project;
+    const json both = {row("27-a", "attention", attention(64, 4096), 1), row("27b-b", "paged_attention", pages, 0.001)};
+    for (const char* file : {"ladder.json", "counts.json"}) project.write(file, measured({{"rows", both}}));
+    CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.001 | 1024 |"));
+    CHECK(project.has("counted-pages rung=27b", "| 64 | 16 | 1000 each | 4.0 MB | 100 | 3 KB | 7 |"));
+    CHECK(project.table("counted-pages rung=27b").find("4096") == std::string::npos);
+    // An operation that was run by itself: its file has nothing about 27, whose name begins like 27b's.
+    project.write("ladder-paged_attention.json", measured({{"rows", {row("27b-b", "paged_attention", pages, 0.002)}}}));
+    CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.002 | 512 |"));
+    CHECK(project.has("decoding rung=27", "| 64 | 4 | 16 | 16 | 4096 |  | 1.000 |  | 67 |"));
+}
+
 TEST_CASE("a missing result file is a sentence") {
     const Project project;
     for (const char* table : {"stages", "schedules", "orders", "gemm", "sizes"})

@@ -1,6 +1,7 @@
 // What the suites of all operations share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,6 +16,21 @@ namespace flashladder {
 struct StrictBarriers {
 #ifndef FLASHLADDER_GPU
     StrictBarriers() { emulator::settings().strict_barriers = true; }
+#endif
+};
+
+/// While it lives, the virtual GPU has so many multiprocessors and so large an L2. A real one has what it has.
+struct VirtualGpu {
+#ifndef FLASHLADDER_GPU
+    explicit VirtualGpu(int multiprocessors, std::size_t l2_bytes = 50 << 20) {
+        emulator::settings().multiprocessors = multiprocessors;
+        emulator::settings().l2_bytes = l2_bytes;
+    }
+    ~VirtualGpu() { emulator::settings() = before; }
+    const emulator::Settings before = emulator::settings();
+#else
+    explicit VirtualGpu(int, std::size_t = 0) {}
+    ~VirtualGpu() {}
 #endif
 };
 

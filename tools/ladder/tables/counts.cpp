@@ -247,4 +247,26 @@ std::string counted_decoding_table(const nlohmann::json& r, const Arguments& arg
                        counts_caption(r, "One query, 16 heads, 2 of K and V, 4096 keys"));
 }
 
+/// What a rung whose keys lie in pages asks for, by their size.
+std::string counted_pages_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "keys of a page", "keys of sequences", "K and V, read", "numbers of the table, read",
+                 "between the kernels, written and read", "matrix instructions"});
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const auto bytes = [&](const char* tensor, const char* way) {
+            return row.at("counts").at("tensors").at(tensor).at(way).at("requested_bytes").template get<double>();
+        };
+        table.add({shape.at("head_dim").dump(), shape.at("page_size").dump(),
+                   shape.at("ragged").get<bool>() ? "drawn" : shape.at("n_k").dump() + " each",
+                   readable_bytes(bytes("K", "read") + bytes("V", "read")),
+                   fmt::format("{:.0f}", bytes("block_table", "read") / sizeof(int)),
+                   readable_bytes(bytes("scratch", "written") + bytes("scratch", "read")),
+                   fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
+    }
+    if (table.empty()) return no_rows(counts_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "Two sequences of at most 2048 keys, one query each, 16 heads, 2 of K and V"));
+}
+
 }  // namespace flashladder::tables

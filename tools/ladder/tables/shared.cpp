@@ -93,7 +93,7 @@ std::string counts_caption(const nlohmann::json& r, const std::string& what) {
 bool timed(const nlohmann::json& row, const std::string& set) { return row.contains("ms") && row.at("set") == set; }
 
 bool is_rung(const nlohmann::json& row, const std::string& number) {
-    return row.at("stage").get<std::string>().starts_with(number);
+    return row.at("stage").get<std::string>().starts_with(number + "-");  // 27 is not 27b
 }
 
 std::string milliseconds(const nlohmann::json& row) { return fmt::format("{:.3f}", row.at("ms").get<double>()); }
@@ -162,12 +162,17 @@ std::string problem_words(const nlohmann::json& shape) {
                        shape.at("causal").get<bool>() ? ", causal" : "");
 }
 
-ListsInWords::ListsInWords(const nlohmann::json& shape) {
-    const Operation& operation = find_operation("block_sparse_attention");
+Problem problem_of(const char* operation, const nlohmann::json& shape) {
     GivenSizes sizes;
     for (const auto& [name, value] : shape.items())
         sizes[name] = value.is_boolean() ? value.get<bool>() : value.get<std::int64_t>();
-    const Problem problem = operation.problem(sizes), all = Operation::with(problem, {{"density", 100}});
+    return find_operation(operation).problem(sizes);
+}
+
+ListsInWords::ListsInWords(const nlohmann::json& shape) {
+    const Problem problem = problem_of("block_sparse_attention", shape);
+    const Operation& operation = *problem.operation;
+    const Problem all = Operation::with(problem, {{"density", 100}});
     const std::string text = title(problem);
     lists = text.substr(text.find(", ") + 2);
     share = percent(operation.flops(problem), operation.flops(all));

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/operation.h"
+
 namespace flashladder::tables {
 
 /// What a request says: "rung=01" and so on.
@@ -50,6 +52,9 @@ std::string column_of(const std::string& stage);
 std::vector<std::string> d_mask_and_N(const nlohmann::json& shape);
 /// "d 128, N 4096, causal", or "8192 x 8192 x 8192" of a matrix product.
 std::string problem_words(const nlohmann::json& shape);
+
+/// A problem of an operation, from the shape of a row.
+Problem problem_of(const char* operation, const nlohmann::json& shape);
 
 /// Of a block-sparse problem: its lists in words, and which share of all scores they leave.
 struct ListsInWords {

@@ -141,4 +141,25 @@ std::string lists_table(const nlohmann::json& r, const Arguments& arguments) {
     return fmt::format("{}\n{}", table.markdown(), caption(r, what));
 }
 
+/// A rung whose keys lie in pages, by their size: how fast K and V come.
+std::string pages_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "sequences", "heads", "of K and V", "keys", "keys of a page", "ms", "K and V, GB/s"});
+    std::string dtype;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "pages") || !is_rung(row, arguments.at("rung"))) continue;
+        const auto& s = row.at("shape");
+        const auto number = [&](const char* name) { return s.at(name).get<double>(); };
+        const Problem problem = problem_of("paged_attention", s);
+        const double keys = problem.operation->units(problem) / (number("heads") * number("n_q"));  // of all sequences
+        const double bytes = 2 * keys * number("kv_heads") * number("head_dim") * 2;
+        dtype = row.at("dtype");
+        table.add({s.at("head_dim").dump(), s.at("batch").dump(), s.at("heads").dump(), s.at("kv_heads").dump(),
+                   s.at("ragged").get<bool>() ? fmt::format("{:.0f} in all", keys) : s.at("n_k").dump(),
+                   s.at("page_size").dump(), milliseconds(row),
+                   fmt::format("{:.0f}", bytes / row.at("ms").get<double>() / 1e6)});
+    }
+    if (table.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("One query a head, {}, not causal", dtype)));
+}
+
 }  // namespace flashladder::tables

@@ -1,0 +1,233 @@
+// Rung 27b: keys and values in pages, anywhere in a pool. A table says where.
+//
+// Idea      a block of keys is not one box of TMA, but a box for each page, or part of a page, that it lies in. The
+//           boxes signal one barrier, so whoever waits for the block does not know of pages. What is behind a
+//           sequence's last key never comes: the last box begins as many rows earlier.
+// Saves     memory: a sequence has the pages that it needs, and not room for the longest one.
+// Costs     an entry of a table before each box, boxes of few rows, and a mask that knows where the last box begins.
+// Source    PagedAttention (Kwon et al., 2023), whose kernel is another one; rung 27 for everything else
+// Supports  bf16, f16; d 64, 128, 256; pages of any multiple of 8 keys; a length for each sequence; any N_q; causal;
+//           grouped-query heads; LSE; any strides; scale > 0; sm_90a
+#include <numeric>
+#include <string>
+
+#include "lcsf/lcsf.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention/merge.h"
+#include "operations/paged_attention/stage.h"
+#include "tile/lazy_softmax.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder::paged_attention {
+namespace {
+
+using attention::PackedTiles;
+
+/// O = softmax(scale Q K^T) V over a part of the keys of a sequence. A task is a tile of queries against such a part.
+template <class Element, int d_, bool causal>
+struct PagedAttention {
+    static constexpr int d = d_, B_c = attention::block_of_keys, consumers = 1, stages = d == 64 ? 4 : 2, own_slots = 2;
+    static constexpr lcsf::Schedule schedule = lcsf::Schedule::fixed;
+    static constexpr bool turns = false, own_is_loaded = true;
+    using OwnTile = tile::SharedTile<Element, attention::tile_rows, d, tile::Swizzled<128>>;  // Q_i
+    using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;                 // K_j
+    using SecondTile = FirstTile;                                                             // V_j
+    using Scores = tile::Accumulator<16, B_c>;
+    using Consumer = lcsf::Consumer<PagedAttention>;
+    static constexpr int panel = tile::TensorMap<FirstTile>::panel;  // columns of a box
+
+    struct Problem {
+        tile::TensorMap<OwnTile> Q;
+        CUtensorMap K, V;  // boxes of (box, panel) of a page
+        PackedTiles tiles;
+        Pool pool;
+        int box;  // rows: as many as divide a page and a block
+        const int *block_table, *lengths;
+        tile::LazyScale scale;
+        attention::PartialResults<float> partial;
+        attention::Results<Element> results;
+    };
+    struct Task : PackedTiles::Task {
+        int N_k;         // of its sequence
+        int first, end;  // blocks of keys, from `first` on up to, but not with, `end`
+    };
+    struct State {
+        tile::Accumulator<16, d> O;
+        tile::LazySoftmax softmax;
+    };
+
+    // ---- tasks
+    __host__ __device__ static int tasks(const Problem& p) { return p.tiles.tasks(); }
+    __device__ static Task task(const Problem& p, int n) {
+        const PackedTiles::Task tile = p.tiles.task(n);
+        const int N_k = p.lengths[tile.batch], seen = causal ? max(tile.behind + N_k - p.tiles.N_q, 0) : N_k;
+        const int T_c = (seen + B_c - 1) / B_c;
+        return {tile, N_k, tile.first(T_c, p.tiles.parts), tile.end(T_c, p.tiles.parts)};
+    }
+    __device__ static int steps(const Task& task) { return max(task.end - task.first, 1); }
+    /// A part without keys has a step too: with the block behind the last key, which moves no byte.
+    __device__ static int first_key(const Task& task, int t) {
+        return task.first < task.end ? (task.end - 1 - t) * B_c : task.N_k;
+    }
+
+    // ---- load
+    struct Place {
+        int page, row;  // of the pool; of the page
+    };
+    /// Where key j of a sequence is, j < N_k.
+    __device__ static Place place_of(const Problem& p, int sequence, int j) {
+        // EXERCISE 27b.1 In which page is key j, and which row of the page is it? In the starter every key is row 0 of
+        // page 0.
+        // TODO: your code, instead of this.
+        return {0, 0};
+        // END 27b.1
+    }
+    /// The keys from j on are rows of one box, j < N_k. By how many rows is it asked for earlier than where key j is?
+    __device__ static int rows_earlier(const Problem& p, int N_k, int j) {
+        // EXERCISE 27b.2 So many that the sequence's last key is the last row of its box: what is behind it might be
+        // NaN, and 0 times NaN is NaN. Boxes that are full begin where they are. In the starter all do.
+        // TODO: your code, instead of this.
+        return 0;
+        // END 27b.2
+    }
+    /// The block of keys from j on, of the pool of K or of V. By one thread.
+    __device__ static void load_block(FirstTile block, const CUtensorMap& pool, ptx::Barrier& full, const Problem& p,
+                                      const Task& task, int j) {
+        // EXERCISE 27b.3 Build: ask for the boxes that the block consists of, each from its page; zeros behind the last
+        // key. The starter asks for the first box alone, and the rest are zeros: right where a page has B_c keys.
+        // TODO: your code, instead of this.
+        for (int x = 0; x < FirstTile::elements; ++x) block.data[x] = Element(0);
+        ptx::fence_proxy_async();
+        if (j == task.N_k) return ptx::barrier_arrive(full);
+        const Place from = place_of(p, task.batch, j);
+        const int row = from.row - rows_earlier(p, task.N_k, j);
+        ptx::barrier_arrive_expect_tx(full, p.box * d * sizeof(Element));
+        for (int column = 0; column < d; column += panel)
+            ptx::tma_load(block.data + column * B_c, pool, full, {column, row, task.kv_head, from.page});
+        // END 27b.3
+    }
+    __device__ static void load_own(OwnTile Q_i, ptx::Barrier& full, const Problem& p, const Task& task, int) {
+        tile::load(Q_i, p.Q, full, task.first_head, task.i, task.batch);  // the map has heads where others have rows
+    }
+    __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        load_block(K_j, p.K, full, p, task, first_key(task, t));
+    }
+    __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+        load_block(V_j, p.V, full, p, task, first_key(task, t));
+    }
+
+    // ---- compute, finish
+    __device__ static bool works(const Task&, int) { return true; }
+    /// Of the block from key j on, the scores of keys that a row does not see become -infinity, and those of what came
+    /// because the last box began earlier. Blocks come from the last one on, so only a part's first step has that.
+    template <bool first>
+    __device__ __forceinline__ static void
+    hide(Scores& S, int j, const Consumer& c, const Problem& p, const Task& task) {
+        const int N_k = task.N_k, diagonal = N_k - p.tiles.N_q;
+        if (!(first && j + B_c > N_k) && (!causal || j + B_c <= task.i + 1 + diagonal)) return;
+        const int last = max(N_k - 1 - j, 0) / p.box * p.box;  // the column with which the last box begins
+        const int earlier = first && j + B_c > N_k ? rows_earlier(p, N_k, j + last) : 0;
+        int seen[2];  // so many keys from j on, by a row
+        for (int h = 0; h < 2; ++h) {
+            const int query = p.tiles.query_of(task, c.warp * 16 + tile::row_of(0, h));
+            seen[h] = (causal ? min(query + 1 + diagonal, N_k) : N_k) - j;
+        }
+#pragma unroll
+        for (int x = 0; x < B_c / 8; ++x)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int column = tile::column_of(x, e), key = column < last ? column : column - earlier;
+                if (key >= seen[e / 2] || (first && key < min(column, last))) S.fragment[0][x][e] = -INFINITY;
+            }
+    }
+    template <bool first>
+    __device__ __forceinline__ static void
+    step(State& s, Consumer& c, const Problem& p, const Task& task, int t) {
+        Scores S;
+        tile::begin_multiply_transposed(S, c.own(), c.first.take());
+        tile::wait<0>(S);
+        c.first.give_back();
+        hide<first>(S, first_key(task, t), c, p, task);
+        const bool raised = s.softmax.template update<first>(S, p.scale);
+        if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
+        auto P = tile::to_operand<Element>(S);
+        tile::begin_multiply(s.O, P, c.second.take());
+        tile::wait<0>(s.O, P);
+        c.second.give_back();
+    }
+    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
+        s.softmax.begin(p.scale);
+        tile::fill(s.O, 0);
+        step<true>(s, c, p, task, 0);
+    }
+    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
+#pragma unroll 1
+        for (int t = 1; t < steps(task); ++t) step<false>(s, c, p, task, t);
+    }
+    __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
+        cudaTriggerProgrammaticLaunchCompletion();  // the merge may begin to begin
+        const auto lse = s.softmax.finish(s.O, p.scale);
+        attention::store_part(p.partial, p.results, s.O, lse, p.tiles, task, c.warp);
+    }
+    __device__ static void store(const Consumer&, const Problem&, const Task&) {}  // nothing leaves by TMA
+};
+
+/// A pool as TMA sees it: boxes of `box` rows of a page.
+template <class Kernel, class Element>
+CUtensorMap map_of_pages(const void* pages, const Strides& strides, const Args& args, int box) {
+    const auto bytes = [](std::int64_t elements) { return std::uint64_t(elements) * sizeof(Element); };
+    return ptx::make_tensor_map<Element, 4>(static_cast<const Element*>(pages),
+                                            {std::uint64_t(Kernel::d), std::uint64_t(args.pool.page_size),
+                                             std::uint64_t(args.shape.kv_heads), std::uint64_t(args.pool.pages)},
+                                            {bytes(strides.row), bytes(strides.head), bytes(strides.batch)},
+                                            {Kernel::panel, std::uint32_t(box), 1, 1}, ptx::Swizzle::bytes_128);
+}
+template <class Element, int d, bool causal>
+void launch_kernels(const Args& args, const attention::PartialResults<float>& partial) {
+    using Kernel = PagedAttention<Element, d, causal>;
+    const PackedTiles tiles = attention::packed_tiles(args.shape, partial.parts);
+    const int box = std::gcd(args.pool.page_size, Kernel::B_c);
+    const attention::Results<Element> results = {static_cast<Element*>(args.O), args.lse, args.O_strides,
+                                                 args.shape.heads, args.shape.n_q};
+    lcsf::launch<Kernel>({attention::packed_map<typename Kernel::OwnTile>(args, tiles.packing.heads,
+                                                                          tiles.packing.queries()),
+                          map_of_pages<Kernel, Element>(args.K, args.K_strides, args, box),
+                          map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, args.pool, box,
+                          args.block_table, args.lengths, tile::lazy_scale<Element>(args.scale * attention::log2_e),
+                          partial, results},
+                         nullptr, args.stream);
+    attention::launch_merge<Element, d>(partial, results, args.stream);
+}
+void launch_in(int parts, const Args& args) {
+    const auto partial = attention::partial_results(args.scratch, args.shape, parts);
+    attention::with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
+        switch (args.shape.head_dim) {
+            case 64: return launch_kernels<Element, 64, causal>(args, partial);
+            case 128: return launch_kernels<Element, 128, causal>(args, partial);
+            default: return launch_kernels<Element, 256, causal>(args, partial);
+        }
+    });
+}
+void launch(const Args& args) { launch_in(attention::parts_of(args.shape), args); }
+std::size_t scratch_bytes(const AttentionShape& s) {
+    return attention::bytes_of_partial_results(s, attention::parts_of(s));
+}
+
+const attention::Support supports{.stage = "27b-paged", .head_dims = {64, 128, 256},
+                                  .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
+                                  .grouped_query = true, .strides = true, .positive_scale = true,
+                                  .compute_capability = 90};
+const Registration registration = {{supports, launch, scratch_bytes}};
+
+/// So many parts, whatever the problem.
+template <int parts>
+Registration variant() {
+    attention::Support s = supports.for_variant(parts == 1 ? "1 part" : std::to_string(parts) + " parts");
+    s.causal = true, s.dtypes = supports.dtypes;
+    return {{s, [](const Args& args) { launch_in(parts, args); },
+             [](const AttentionShape& shape) { return attention::bytes_of_partial_results(shape, parts); }}};
+}
+const Registration variants[] = {variant<1>(), variant<3>()};
+
+}  // namespace
+}  // namespace flashladder::paged_attention
