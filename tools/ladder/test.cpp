@@ -151,9 +151,9 @@ void print_line(const Case& test, const TestOptions& options) {
     for (const std::string& remark : test.remarks) fmt::print("        remark: {}\n", remark);
     if (!test.failed() || options.watched) return;  // a screen has room for one failure, which comes at the end
     const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
-    fmt::print(
-        "        {}{}\n", what,
-        test.asked.empty() || what.find(test.asked) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
+    const std::string sizes = test.asked.substr(0, test.asked.find(','));  // behind it, what tests say in words of theirs
+    fmt::print("        {}{}\n", what,
+               sizes.empty() || what.find(sizes) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
 }
 
 /// Under which exercise a failure is told, with what its test says of it. Under none if it comes from what lies outside
@@ -441,7 +441,7 @@ std::string told_report(const std::string& report, const std::string& file) {
     const std::string place = place_in(report, file), first = first_line(report);
     std::string text = place.empty() ? fmt::format("  {}\n", first) : fmt::format("  {}: {}\n", place, first);
     // Of an exercise whose answer was the solution's when it happened, the place is its marker.
-    if (const std::string line = place.empty() ? "//" : source_line(place); !line.starts_with("//"))
+    if (const std::string line = place.empty() ? "//" : source_line(place, whole_line); !line.starts_with("//"))
         text += fmt::format("      {}\n", line);
     return text + indented(report.substr(first.size()));
 }
