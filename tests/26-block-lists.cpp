@@ -21,6 +21,8 @@
 namespace flashladder::block_sparse_attention {
 namespace {
 
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
 constexpr int unit = 64;  // queries of a consumer
 
 /// With scores that are all 0, and values by which O shows which blocks of keys it has taken up. What is wrong with the

@@ -141,7 +141,9 @@ void Multiprocessor::run_slice() {
         if (launch_.code) break;
         if (ready.empty()) {
             if (others_can_go_on(block_)) break;
-            if (awaiting_store)
+            if (block_.barrier.stranger)
+                record_two_barriers(block_);
+            else if (awaiting_store)
                 record_unwritten_read();
             else
                 record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_),

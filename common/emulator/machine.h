@@ -101,6 +101,7 @@ struct BlockBarrier {
     std::source_location where;  // of the first to arrive, as is
     const char* name = nullptr;  // the CUDA name
     int sum = 0, last_sum = 0;   // of the predicates, for __syncthreads_count and its kin
+    Thread* stranger = nullptr;  // the first that came to another one than those before it, which is an error
 };
 
 /// A barrier for some warps of a block.
