@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "access.h"
 #include "crash.h"
@@ -95,6 +96,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     block_.async.begin();
     block_.named_barriers = {};
     block_.barriers.clear();
+    block_.looks_late = nullptr;
     block_.warpgroups.clear();
     block_.warpgroups.resize(n / warpgroup_threads);
     block_.launch_registers = launch_registers(n * launch_.kernel->blocks);
@@ -140,6 +142,10 @@ void Multiprocessor::run_slice() {
         }
         if (launch_.code) break;
         if (ready.empty()) {
+            if (block_.looks_late) {
+                wake(*std::exchange(block_.looks_late, nullptr));
+                continue;
+            }
             if (others_can_go_on(block_)) break;
             if (block_.barrier.stranger)
                 record_two_barriers(block_);
@@ -150,6 +156,7 @@ void Multiprocessor::run_slice() {
                                block_, nullptr, {});
             break;
         }
+        if (block_.looks_late && --block_.steps_until_it_looks == 0) wake(*std::exchange(block_.looks_late, nullptr));
         const std::size_t pick = random_order.below(ready.size());
         current = ready[pick];
         ready[pick] = ready.back();

@@ -148,6 +148,27 @@ __global__ void add_without_barrier(const float*, float* y) {
     y[threadIdx.x] = sums[0];
 }
 
+/// A warp goes past what another one puts into a slot, over and over, and one lane gives the slot back for all.
+template <bool lanes_meet>
+__global__ void give_back_for_all(const float*, float*) {
+    __shared__ ptx::Barrier full, empty;
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(full, 1);
+        ptx::barrier_init(empty, 1);
+    }
+    __syncthreads();
+    for (unsigned round = 0; round < 16; ++round) {
+        if (threadIdx.x == 32) {
+            ptx::barrier_wait(empty, (round + 1) % 2);
+            ptx::barrier_arrive(full);
+        }
+        if (threadIdx.x >= 32) continue;
+        ptx::barrier_wait(full, round % 2);
+        if (lanes_meet) __syncwarp();
+        if (threadIdx.x == 0) ptx::barrier_arrive(empty);
+    }
+}
+
 using Kernel = void (*)(const float*, float*);
 
 std::string report_of(Kernel kernel, bool races, int order, unsigned blocks = 1) {
@@ -198,6 +219,19 @@ TEST_CASE("missing: between lanes of one warp the block's barrier first, for oth
         CHECK(report.find("  missing    __syncthreads(), or __syncwarp() if only lanes of this") != report.npos);
         CHECK(report.find("index") == report.npos);
     }
+}
+
+TEST_CASE("missing: where a lane gives back what others of its warp have not seen yet, a barrier of the warp") {
+    int told = 0;
+    for (int order = 0; order < 4 * orders; ++order) {
+        CHECK(report_of(give_back_for_all<true>, true, order) == "");
+        const std::string report = report_of(give_back_for_all<false>, true, order);
+        CAPTURE(report);
+        told += report.starts_with("overtaken: before this thread comes to its barrier_try_wait") &&
+                report.find("  missing    __syncwarp() behind the wait") != report.npos;
+        CHECK((report.empty() || report.starts_with("overtaken: ") || report.starts_with("deadlock: ")));
+    }
+    CHECK(told > 2 * orders);
 }
 
 TEST_CASE("missing: of two stores by one line, it may be the index that is wrong") {
