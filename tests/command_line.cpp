@@ -793,6 +793,7 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
     CHECK(red.status == 1);
     CHECK(red.says("FAIL  EXERCISE 1.1"));
     CHECK(red.says("a hint: ./ladder hint 1.1"));
+    CHECK(red.says("also red, and not begun: 1.2"));
 
     // The first exercise done by hand: the next one is named.
     const std::string solution = project.solution();
