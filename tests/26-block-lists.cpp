@@ -121,9 +121,9 @@ std::string wrong_steps([[maybe_unused]] const AttentionShape& s, [[maybe_unused
                 return a.warp == unsigned(4 * (1 + w)) && a.what == emulator::Doing::product;
             }));
         const int expected = std::max(int(seen.size()), 1), found = products / of_block - (tasks - 1);
-        const std::string who = fmt::format("consumer {} has queries {} to {} of head {}, which see {}", w, i, last, head,
-                                            last_seen(last) < 0 ? "no key"
-                                                                : fmt::format("keys up to {}", last_seen(last)));
+        const std::string who =
+            fmt::format("consumer {} has queries {} to {} of head {}, which see {}", w, i, last, head,
+                        last_seen(last) < 0 ? "no key" : fmt::format("keys up to {}", last_seen(last)));
         const auto told = [&](const char* what, int first, int behind) {
             return fmt::format("{}: it {} block {} of its list [{}], which begins with key {} ({})", who, what,
                                fmt::join(listed.begin() + first, listed.begin() + behind, ", "), fmt::join(listed, " "),

@@ -197,11 +197,12 @@ void look_late(std::uint64_t* barrier, unsigned parity, const Operand& operand) 
     block.home->suspend();
     if (watch.completed > over && block.its_warp_arrived)
         fail(cudaErrorLaunchFailure, operand.where, [&] {
-            return fmt::format("overtaken: before this thread comes to its {}, the phase that it waits for may be over, "
-                               "and the one behind it too: it would wait for a later one, or for ever\n"
-                               "  missing    __syncwarp() behind the wait, before a lane of this warp arrives for all of "
-                               "them\n  at         {}, phase {}\n  it is {}",
-                               operand.instruction, place(block, barrier), over - 1, which_one(block, barrier));
+            return fmt::format(
+                "overtaken: before this thread comes to its {}, the phase that it waits for may be over, "
+                "and the one behind it too: it would wait for a later one, or for ever\n"
+                "  missing    __syncwarp() behind the wait, before a lane of this warp arrives for all of "
+                "them\n  at         {}, phase {}\n  it is {}",
+                operand.instruction, place(block, barrier), over - 1, which_one(block, barrier));
         });
 }
 

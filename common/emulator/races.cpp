@@ -165,8 +165,8 @@ bool names_the_same(std::string_view text, std::string_view place) {
     return false;
 }
 
-/// How a line adds to a number, or subtracts from it, which an atomic would do at once: "+=" of "sum += x", "++", "x = x + y";
-/// "" if it does not. Nor if what is added is an element of the same array, which others may be writing.
+/// How a line adds to a number, or subtracts from it, which an atomic would do at once: "+=", "++", "x = x + y", ...
+/// "" if it does not, nor if what is added is an element of the same array, which others may be writing.
 std::string_view adds_by(std::string_view line) {
     const std::string_view text = statement_of(line);
     for (const std::string_view by : {"+=", "-="})

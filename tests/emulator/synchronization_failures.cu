@@ -92,14 +92,15 @@ __global__ void barriers_in_one_line(unsigned first_else, int* lines) {
     threadIdx.x < first_else ? __syncthreads() : __syncthreads();
 }
 
-/// Of 64 threads, those from `first_else` on come to the other one. The source is where somebody came to another barrier
-/// than the first one did: the order decides in which of the two lines.
+/// Of 64 threads, those from `first_else` on come to the other one. The source is where somebody came to another
+/// barrier than the first one did: the order decides in which of the two lines.
 void check_two_barriers(const Report& report, unsigned first_else, const std::string& one, const std::string& other) {
     const std::string one_place = place(report.lines[1]), other_place = place(report.lines[2]);
-    const std::string first = first_else == 1 ? "thread 0 waits" : "threads 0 to " + std::to_string(first_else - 1) + " wait",
+    const std::string first = first_else == 1 ? "thread 0 waits"
+                                              : "threads 0 to " + std::to_string(first_else - 1) + " wait",
                       second = first_else == 63 ? "thread 63" : "threads " + std::to_string(first_else) + " to 63";
-    CHECK(contains(report.words, first + " in " + one + " at " + one_place + ", " + second + " in " + other + " at " +
-                                     other_place));
+    CHECK(contains(report.words,
+                   first + " in " + one + " at " + one_place + ", " + second + " in " + other + " at " + other_place));
     CHECK((report.source == one_place || report.source == other_place));
 }
 

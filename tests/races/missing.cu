@@ -116,7 +116,8 @@ __global__ void add_without_atomic(const float* x, float* y) {
     number = 0;
     __syncthreads();
     if (by == By::plus) y[0] += threadIdx.x;
-    if (by == By::minus) for (unsigned i = threadIdx.x; i < 2 * threads; i += threads) number -= i;
+    if (by == By::minus)
+        for (unsigned i = threadIdx.x; i < 2 * threads; i += threads) number -= i;
     if (by == By::one_more) ++number;
     if (by == By::one_less_behind) y[0]--;
     if (by == By::sum) y[0] = y[0] + x[threadIdx.x];

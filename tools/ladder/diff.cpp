@@ -40,9 +40,9 @@ std::string diff_from_below(const Chapter& chapter, bool answers) {
     const std::string before = solution(*lower), after = answers ? solution(chapter) : starter_of(chapter);
     write_file((folder.path / lower->number()).string(), before);
     write_file((folder.path / chapter.number()).string(), after);
-    const std::string command = fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(),
-                                            lower->solution(), answers ? chapter.solution() : chapter.file(), lower->number(),
-                                            chapter.number());
+    const std::string command =
+        fmt::format("cd '{}' && diff -U 3 --label {} --label {} {} {}", folder.path.string(), lower->solution(),
+                    answers ? chapter.solution() : chapter.file(), lower->number(), chapter.number());
     const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
     std::array<char, 4096> buffer;
     std::string text;
@@ -55,8 +55,10 @@ int show_diff(const Chapter& chapter, bool answers) {
     const bool shown = answers || progress_of(chapter).done;
     const std::string text = diff_from_below(chapter, shown);
     if (!text.empty() && !shown) {
-        fmt::print(stderr, "ladder: your chapter {0} is not green yet: its exercises are open here too; "
-                           "./ladder diff {0} --answers shows all\n\n", chapter.number());
+        fmt::print(stderr,
+                   "ladder: your chapter {0} is not green yet: its exercises are open here too; "
+                   "./ladder diff {0} --answers shows all\n\n",
+                   chapter.number());
         std::fflush(stderr);
     }
     fmt::print("{}",

@@ -152,7 +152,8 @@ void print_line(const Case& test, const TestOptions& options) {
     for (const std::string& remark : test.remarks) fmt::print("        remark: {}\n", remark);
     if (!test.failed() || options.watched) return;  // a screen has room for one failure, which comes at the end
     const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
-    const std::string sizes = test.asked.substr(0, test.asked.find(','));  // behind it, what tests say in words of theirs
+    const std::string sizes =
+        test.asked.substr(0, test.asked.find(','));  // behind it, what tests say in words of theirs
     fmt::print("        {}{}\n", what,
                sizes.empty() || what.find(sizes) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
 }
@@ -302,7 +303,8 @@ std::string place_in(const std::string& report, const std::string& file) {
         return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
     };
     const std::vector<bool> is_of_exercise = lines_of_exercises(file);
-    for (std::size_t at = report.find(file + ":", where); at != std::string::npos; at = report.find(file + ":", at + 1)) {
+    for (std::size_t at = report.find(file + ":", where); at != std::string::npos;
+         at = report.find(file + ":", at + 1)) {
         const std::string place = place_at(at);
         const auto line = std::size_t(std::atoi(place.c_str() + file.size() + 1));
         if (line < is_of_exercise.size() && is_of_exercise[line]) return place;
