@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "attention_backward_suite.h"
+#include "harness/asked.h"
 #include "launch.h"
+#include "lcsf/ring.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
@@ -163,6 +166,53 @@ bool check_waits_for_loads(int d) {
     return true;
 }
 
+/// Each dQ is announced once, and not before it is in its buffer, which a consumer waits for just before it stores: or
+/// its writer would be told as reading what nobody has written. False if not, and then the test has failed; what else
+/// ends the kernel is told later.
+bool check_announced(int d, std::uint64_t T_r) {
+    const Inputs in = backward_inputs(shape_of(1, int(T_r) * B_r, 100, d), Values::normal, test_seed());
+    bool ended = true;
+    const auto launches = emulator::record_activity(0, [&] {
+        try {
+            run(stage_under_test(), in);
+        } catch (const CudaError&) {
+            ended = false;
+        }
+    });
+    const auto launch = std::ranges::find_if(
+        launches, [](const emulator::LaunchActivity& l) { return l.kernel.find("out_of_step") != std::string::npos; });
+    if (launch == launches.end()) return true;
+    const std::vector<Activity>& all = launch->activities;
+    const auto of_writer =
+        std::ranges::find_if(all, [](const Activity& a) { return a.warp == 1 && a.what == Doing::wait && a.barrier; });
+    if (of_writer == all.end()) return true;
+    for (unsigned w = 0; w < consumers; ++w) {
+        const char* const full = static_cast<const char*>(of_writer->barrier) + w * sizeof(lcsf::Ring<1>);
+        const char* const empty = full + offsetof(lcsf::Ring<1>, empty);
+        std::uint64_t stored = 0, announced = 0, exponentials = 0;
+        const std::uint64_t expected = (T_r + 1 - w) / consumers;
+        for (const Activity& a : all) {
+            if (a.warp != 4 * (1 + w)) continue;
+            if (a.what == Doing::exponential) ++exponentials;
+            if (a.what == Doing::wait && a.counts && a.barrier == empty) ++stored;
+            if (a.what != Doing::arrive || a.barrier != full || ++announced <= stored) continue;
+            const std::uint64_t step = exponentials / (units_of_consumer(d) * B_r / 2) - 1;
+            const std::string when =
+                step + 1 == T_r ? "in the last step, or behind it," : fmt::format("in step {}", step);
+            forget_asked();  // what the writer reads then is no cause
+            FAIL_CHECK(fmt::format("{} consumer {} announces a dQ, but has stored none {} (d {}, {} step{})", when, w,
+                                   stored == 0 ? "yet" : "since it announced the last one", d, T_r,
+                                   T_r == 1 ? "" : "s"));
+            return false;
+        }
+        if (!ended) continue;
+        check_count(fmt::format("times that consumer {} announces a dQ, in {} step{}", w, T_r, T_r == 1 ? "" : "s"),
+                    announced, expected, fmt::format("d {}", d));
+        if (announced != expected) return false;
+    }
+    return true;
+}
+
 /// What a consumer waits for: in its turn alone for dS^T of both, of the step before, which both have long stored; and
 /// never for dK, which the next step still has time for.
 void check_turns(int d, std::uint64_t T_r) {
@@ -266,10 +316,12 @@ bool check_that(const Inputs& in, const std::string& gradient, const std::string
 }
 bool check_loads(int) { return true; }
 bool check_waits_for_loads(int) { return true; }
+bool check_announced(int, std::uint64_t) { return true; }
 #endif
 
 TEST_CASE("EXERCISE 22.1: dP^T begins with -D") {
     for (const int d : {64, 128}) {
+        if (!check_announced(d, 5)) return;  // else its writer would be told, and that by this test
         if (!check_first_summands(d)) return;
         // Several steps, heads one after the other: each has statistics in its own slot.
         for (const AttentionShape& shape :
@@ -283,6 +335,9 @@ TEST_CASE("EXERCISE 22.1: dP^T begins with -D") {
 }
 
 TEST_CASE("EXERCISE 22.2: dQ, a step late") {
+    for (const int d : {64, 128})
+        for (const std::uint64_t T_r : {1u, 2u, 5u})
+            if (!check_announced(d, T_r)) return;
     for (const int d : {64, 128})
         if (!check_waits_for_loads(d)) return;
     // One step alone, three or more, odd or even; heads one after the other; blocks of keys that not all queries see.

@@ -25,7 +25,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <set>
+#include <string_view>
 
 #include "blame.h"
 #include "chapters.h"
@@ -145,9 +147,22 @@ bool exercises_green(const std::string& rung, const std::string& text, int seeds
                            .c_str()) == 0;
 }
 
+/// "B 1 H 2 N 512 d 64" of a line that says so twice; "" of others.
+std::string shape_said_twice(std::string_view line) {
+    static const std::regex shape("B \\d+ H \\S+ N \\S+ d \\d+");
+    const std::string text(line);
+    std::set<std::string> said;
+    for (auto found = std::sregex_iterator(text.begin(), text.end(), shape); found != std::sregex_iterator(); ++found)
+        if (!said.insert(found->str()).second) return found->str();
+    return "";
+}
+
 /// What is not as the answer's `told` wants it; "" if nothing is.
 std::string why_wrong(const Told& told, const Json& wanted, const std::string& text) {
     if (told.status != 1) return fmt::format("status {}", told.status);
+    for (const std::string_view line : lines_of(told.output))
+        if (const std::string shape = shape_said_twice(line); !shape.empty())
+            return fmt::format("a line says '{}' twice", shape);
     if (const std::string exercise = wanted.at("exercise"); told.exercise != exercise)
         return fmt::format("told under '{}', not {}", told.exercise, exercise);
     if (const Json says = wanted.value("says", Json(""));

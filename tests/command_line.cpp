@@ -758,13 +758,30 @@ TEST_CASE("timeline --mine: how long copies may last, and how many products ther
 
 TEST_CASE("diff: from the rung below, without exercise markers") {
     const Project project;
-    const CommandResult result = project.ladder("diff 3");
+    const CommandResult result = project.ladder("diff 3 --answers");
     CHECK(result.status == 0);
     CHECK(result.says("--- solutions/02-shared-memory-tiling/attention.cu\n+++ solutions/03-row-swapped-loops/attention.cu"));
     CHECK(result.says("+            const float rescale = expf(m[r] - reference);"));
     CHECK(!result.says("STARTER"));
     CHECK(project.ladder("diff 00").says("the lowest rung"));
-    CHECK(project.ladder("diff 13").says("\nMoved to common/lcsf/turns.h: Turns"));
+    CHECK(project.ladder("diff 13 --answers").says("\nMoved to common/lcsf/turns.h: Turns"));
+}
+
+TEST_CASE("diff: what an exercise is to become is not shown before the chapter is green") {
+    const Project project;
+    const std::string answer = "+            const float rescale = expf(m[r] - reference);";
+    const CommandResult open = project.ladder("diff 03");
+    CHECK(open.status == 0);
+    CHECK(open.says("ladder: your chapter 03 is not green yet: its exercises are open here too"));
+    CHECK(open.says("\n+++ chapters/03-row-swapped-loops/attention.cu"));
+    CHECK(open.says("EXERCISE 3.1"));
+    CHECK(!open.says(answer));
+    CHECK(project.ladder("diff 03 --answers").says(answer));
+    const Borrowed chapter(project, 3);
+    chapter.write(project.solution(3));
+    const CommandResult solved = project.ladder("diff 03");
+    CHECK(solved.says(answer));
+    CHECK(!solved.says("not green yet"));
 }
 
 TEST_CASE("a starter is red and names its lowest open exercise; solved, it is green; reset, it is the starter again") {
@@ -776,6 +793,7 @@ TEST_CASE("a starter is red and names its lowest open exercise; solved, it is gr
     CHECK(red.status == 1);
     CHECK(red.says("FAIL  EXERCISE 1.1"));
     CHECK(red.says("a hint: ./ladder hint 1.1"));
+    CHECK(red.says("also red, and not begun: 1.2"));
 
     // The first exercise done by hand: the next one is named.
     const std::string solution = project.solution();

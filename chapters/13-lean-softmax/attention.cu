@@ -128,7 +128,7 @@ struct Consumer : OverlappedConsumer<Memory> {
     __device__ __forceinline__ void skip_step() {
         // EXERCISE 13.1 The other consumers need the block, and share the turns and the slots of K and V with this one:
         // all of that goes on as in a step. But nothing is computed, so K_j and V_j both go back in this step, each
-        // when it has come. The starter computes, for nobody.
+        // when all lanes of a warp have seen that it has come. The starter computes, for nobody.
         // TODO: your code, instead of this.
         step<true>(0, 0);
         // END 13.1

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "access.h"
 #include "crash.h"
@@ -95,6 +96,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     block_.async.begin();
     block_.named_barriers = {};
     block_.barriers.clear();
+    block_.looks_late = nullptr;
     block_.warpgroups.clear();
     block_.warpgroups.resize(n / warpgroup_threads);
     block_.launch_registers = launch_registers(n * launch_.kernel->blocks);
@@ -141,14 +143,21 @@ void Multiprocessor::run_slice() {
         }
         if (launch_.code) break;
         if (ready.empty()) {
+            if (block_.looks_late) {
+                wake(*std::exchange(block_.looks_late, nullptr));
+                continue;
+            }
             if (others_can_go_on(block_)) break;
-            if (awaiting_store)
+            if (block_.barrier.stranger)
+                record_two_barriers(block_);
+            else if (awaiting_store)
                 record_unwritten_read();
             else
                 record_failure(cudaErrorLaunchTimeout, "deadlock: no thread can go on" + who_waits_where(block_),
                                block_, nullptr, {});
             break;
         }
+        if (block_.looks_late && --block_.steps_until_it_looks == 0) wake(*std::exchange(block_.looks_late, nullptr));
         const std::size_t pick = random_order.below(ready.size());
         current = ready[pick];
         ready[pick] = ready.back();

@@ -102,6 +102,7 @@ struct BlockBarrier {
     std::source_location where;  // of the first to arrive, as is
     const char* name = nullptr;  // the CUDA name
     int sum = 0, last_sum = 0;   // of the predicates, for __syncthreads_count and its kin
+    Thread* stranger = nullptr;  // the first that came to another one than those before it, which is an error
 };
 
 /// A barrier for some warps of a block.
@@ -142,6 +143,9 @@ struct Block {
     std::uint64_t bytes_in_flight = 0;  // while work is counted
     std::array<NamedBarrier, 16> named_barriers;
     std::unordered_map<const std::uint64_t*, BarrierWatch> barriers;
+    Thread* looks_late = nullptr;  // one that is about to wait for an mbarrier, and is held until no other can go on
+    unsigned steps_until_it_looks = 0;  // if others go on for ever, as they do where they wait for a word
+    bool its_warp_arrived = false;      // meanwhile, at an mbarrier
     std::deque<Warpgroup> warpgroups;  // whole ones
     unsigned launch_registers = 0;  // of each thread, before the first setmaxnreg
     unsigned free_registers = 0;

@@ -181,6 +181,31 @@ void perturb() {
     if (draw(4) == 0) step_aside();
 }
 
+/// While races are looked for: now and then a thread comes to its wait as late as the others let it. The phase that it
+/// waits for may be over by then, but not the one behind it: that ends with the parity of the one before. It does where
+/// another lane of the warp gives back what all of them wait for.
+void look_late(std::uint64_t* barrier, unsigned parity, const Operand& operand) {
+    constexpr unsigned often = 64, steps_of_a_thread = 64;
+    Block& block = *current->block;
+    if (block.looks_late || draw(often) != 0) return;
+    const BarrierWatch& watch = block.barriers[barrier];
+    const std::uint64_t over = watch.completed + (read(barrier, operand).parity == parity);  // when this wait may end
+    block.looks_late = current;
+    block.its_warp_arrived = false;
+    block.steps_until_it_looks = steps_of_a_thread * static_cast<unsigned>(block.threads.size());
+    current->where = operand.where;
+    block.home->suspend();
+    if (watch.completed > over && block.its_warp_arrived)
+        fail(cudaErrorLaunchFailure, operand.where, [&] {
+            return fmt::format(
+                "overtaken: before this thread comes to its {}, the phase that it waits for may be over, "
+                "and the one behind it too: it would wait for a later one, or for ever\n"
+                "  missing    __syncwarp() behind the wait, before a lane of this warp arrives for all of "
+                "them\n  at         {}, phase {}\n  it is {}",
+                operand.instruction, place(block, barrier), over - 1, which_one(block, barrier));
+        });
+}
+
 unsigned barrier_parity(std::uint64_t* barrier, const Where& where) { return read(barrier, {"barrier_arrive", where}).parity; }
 
 void barrier_init(std::uint64_t* barrier, unsigned arrivals, const Where& where) {
@@ -214,6 +239,8 @@ void barrier_arrive(std::uint64_t* barrier, const Where& where) {
     read(barrier, operand);
     if (recording) note_barrier(note(Doing::arrive, where), barrier);
     watch_use(barrier, operand);
+    const Thread* const late = current->block->looks_late;
+    if (late && late->warp() == current->warp()) current->block->its_warp_arrived = true;
     arrive(barrier, operand, watching ? release(*current) : Knowledge());
     perturb();
 }
@@ -234,6 +261,7 @@ bool barrier_try_wait(std::uint64_t* barrier, unsigned parity, const Where& wher
         fail(cudaErrorLaunchFailure, where, [&] { return fmt::format("wrong parity: {}, neither 0 nor 1", parity); });
     const Note noted = recording ? note_barrier(note_begin(Doing::wait, where), barrier) : not_noted;
     perturb();
+    if (watching) look_late(barrier, parity, operand);
     const auto is_over = [&] {
         if (read(barrier, operand).parity == parity) return false;
         if (recording) note_end(noted);

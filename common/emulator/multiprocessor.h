@@ -109,6 +109,8 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i);
 /// The block's barrier is complete when all have come that have not returned: since Volta it counts threads, at
 /// whatever line they come to it.
 void complete_barrier_if_all_arrived(Block& block);
+/// Threads have come to two barriers that are not one, and no others are to come: says who waits where.
+void record_two_barriers(const Block& block);
 
 // ---- failures: failure.cpp
 /// Ends an asynchronous operation that fails. Unlike a fiber, the scheduler's stack must be unwound.

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -136,18 +138,69 @@ std::string what_is_missing(const Event& first, const Event& second) {
     return fmt::format("{}, if both are to be at this place", barrier);
 }
 
-/// True of threads that read and write a word by the same line, which says "+=" or the like: what an atomic would do at once.
-bool adds_in_two_steps(const Event& first, const Event& second) {
-    if (!is_load_or_store(first) || !is_load_or_store(second)) return false;
+/// What a line says behind the heads of its loops and conditions: "++x" of "for (int i = 0; i < n; ++i) ++x".
+std::string_view statement_of(std::string_view line) {
+    for (bool again = true; std::exchange(again, false);)
+        for (const std::string_view word : {"for (", "if (", "while (", "else "})
+            if (line.starts_with(word)) {
+                std::size_t end = word.size();
+                for (int open = word.ends_with('('); open > 0 && end < line.size(); ++end)
+                    open += (line[end] == '(') - (line[end] == ')');
+                line.remove_prefix(std::min(line.find_first_not_of(' ', end), line.size()));
+                again = true;
+            }
+    return line;
+}
+
+bool is_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+/// Whether `text` names what `place`, "sums[i]" or "*sum", begins with.
+bool names_the_same(std::string_view text, std::string_view place) {
+    const std::string_view name(std::ranges::find_if(place, is_of_name),
+                                std::find_if_not(std::ranges::find_if(place, is_of_name), place.end(), is_of_name));
+    for (std::size_t at = text.find(name); !name.empty() && at < text.size(); at = text.find(name, at + 1)) {
+        const std::size_t behind = at + name.size();
+        if ((at == 0 || !is_of_name(text[at - 1])) && (behind == text.size() || !is_of_name(text[behind]))) return true;
+    }
+    return false;
+}
+
+/// How a line adds to a number, or subtracts from it, which an atomic would do at once: "+=", "++", "x = x + y", ...
+/// "" if it does not, nor if what is added is an element of the same array, which others may be writing.
+std::string_view adds_by(std::string_view line) {
+    const std::string_view text = statement_of(line);
+    for (const std::string_view by : {"+=", "-="})
+        if (const std::size_t at = text.find(by); at != text.npos)
+            return names_the_same(text.substr(at + by.size()), text.substr(0, at)) ? "" : by;
+    if (const std::size_t at = text.find(" = "); at != text.npos) {
+        std::string_view sum = text.substr(at + 3);
+        const std::string place(text.substr(0, at));
+        bool is_sum = true;
+        if (sum.starts_with(place + " + ") || sum.starts_with(place + " - "))
+            sum.remove_prefix(place.size());
+        else if (sum.ends_with(" + " + place))
+            sum.remove_suffix(place.size());
+        else
+            is_sum = false;
+        if (is_sum) return names_the_same(sum, place) ? "" : "x = x + y";
+    }
+    for (const std::string_view by : {"++", "--"})
+        if (text.find(by) != text.npos) return by;
+    return "";
+}
+
+/// How threads that read and write a word by one line add to it.
+std::string_view adds_in_two_steps(const Event& first, const Event& second) {
+    if (!is_load_or_store(first) || !is_load_or_store(second)) return "";
+    if (first.writes && !first.reads && second.writes && !second.reads) return "";  // as by tile[i++] = x
     const std::string line = to_string(place_of(second));
-    if (to_string(place_of(first)) != line) return false;
-    const std::string text = text_of(line);
-    return text.find("+=") != text.npos || text.find("-=") != text.npos;
+    return to_string(place_of(first)) == line ? adds_by(text_of(line)) : "";
 }
 
 /// What may be meant instead.
-const char* meant_instead(const Event& first, const Event& second, std::uintptr_t address) {
-    if (adds_in_two_steps(first, second)) return "; or, if both add to this number, an atomicAdd(), which is one step: += is two";
+std::string meant_instead(const Event& first, const Event& second, std::uintptr_t address) {
+    if (const std::string_view by = adds_in_two_steps(first, second); !by.empty())
+        return fmt::format("; or, if both add to this number, an atomicAdd(), which is one step: {} is two", by);
     // Copies into one slot of a ring are told apart by waits; of what leaves, each has a place of its own.
     const bool by_index = is_thread(first.slot) || DeviceMemory::instance().covers(address);
     const bool same_store = first.writes && second.writes && first.site == second.site && by_index;

@@ -49,9 +49,43 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     }
 }
 
+void record_two_barriers(const Block& block) {
+    struct Group {
+        const Thread* first;
+        std::vector<unsigned> threads;
+    };
+    std::vector<const Thread*> arrived(block.barrier.arrived.begin(), block.barrier.arrived.end());
+    std::ranges::sort(arrived, {}, &Thread::rank);
+    std::vector<Group> groups;
+    for (const Thread* thread : arrived) {
+        const auto group = std::ranges::find_if(groups, [&](const Group& g) {
+            return std::strcmp(g.first->waits_for.what, thread->waits_for.what) == 0 &&
+                   same_place(g.first->where.line, thread->where.line);
+        });
+        (group == groups.end() ? groups.emplace_back(thread) : *group).threads.push_back(thread->rank);
+    }
+    std::string text = "a barrier not reached by all: ";
+    for (const Group& group : groups) {
+        const std::size_t n = group.threads.size();
+        const unsigned first = group.threads.front(), last = group.threads.back();
+        if (&group != &groups.front()) text += ", ";
+        if (n < last - first + 1) text += fmt::format("{} of ", n);
+        text += n == 1 ? fmt::format("thread {}", first) : fmt::format("threads {} to {}", first, last);
+        if (&group == &groups.front()) text += n == 1 ? " waits" : " wait";
+        text += fmt::format(" in {} at {}", group.first->waits_for.what, to_string(group.first->where));
+    }
+    const Thread& stranger = *block.barrier.stranger;
+    record_failure(cudaErrorLaunchFailure, text, block, &stranger, stranger.where);
+}
+
 void complete_barrier_if_all_arrived(Block& block) {
     BlockBarrier& barrier = block.barrier;
     if (barrier.arrived.empty() || barrier.arrived.size() < block.live) return;
+    if (barrier.stranger) {
+        reporting = true;
+        record_two_barriers(block);
+        abandon();
+    }
     const auto exited = std::find_if(block.threads.begin(), block.threads.end(), [](auto& t) { return t.exited; });
     if (settings().strict_barriers && exited != block.threads.end())
         fail(cudaErrorLaunchFailure, barrier.where, [&] {
@@ -83,11 +117,7 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
         barrier.sum = 0;
     } else if (std::strcmp(barrier.name, name) != 0 ||  // PTX ISA: barrier.red and barrier.sync do not mix
                (settings().strict_barriers && !same_place(barrier.where, where))) {
-        fail(cudaErrorLaunchFailure, where, [&] {
-            return fmt::format("a barrier not reached by all: {} in {} at {}, but this one in {} at {}",
-                               count_waiting(barrier.arrived.size()), barrier.name, to_string(barrier.where), name,
-                               to_string(where));
-        });
+        if (!barrier.stranger) barrier.stranger = current;  // who else comes where is said when all have come
     }
     barrier.arrived.push_back(current);
     barrier.sum += predicate;

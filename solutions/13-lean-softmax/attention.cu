@@ -174,13 +174,14 @@ struct Consumer : OverlappedConsumer<Memory> {
     __device__ __forceinline__ void skip_step() {
         // EXERCISE 13.1 The other consumers need the block, and share the turns and the slots of K and V with this one:
         // all of that goes on as in a step. But nothing is computed, so K_j and V_j both go back in this step, each
-        // when it has come. The starter computes, for nobody.
+        // when all lanes of a warp have seen that it has come. The starter computes, for nobody.
         // STARTER step<true>(0, 0);
         smem.K_ring.wait_full(key);
         turns.wait();
         turns.pass();
         end_scores();
         smem.V_ring.wait_full(value);
+        __syncwarp();  // all lanes have seen V_j; behind the wait for K_j the turn does it
         give_back_values();
         // END 13.1
     }

@@ -92,14 +92,16 @@ __global__ void barriers_in_one_line(unsigned first_else, int* lines) {
     threadIdx.x < first_else ? __syncthreads() : __syncthreads();
 }
 
-/// Who comes to another barrier than the first one did is the culprit: the order decides in which of the two lines.
-void check_two_barriers(const Report& report, const std::string& one, const std::string& other) {
+/// Of 64 threads, those from `first_else` on come to the other one. The source is where somebody came to another
+/// barrier than the first one did: the order decides in which of the two lines.
+void check_two_barriers(const Report& report, unsigned first_else, const std::string& one, const std::string& other) {
     const std::string one_place = place(report.lines[1]), other_place = place(report.lines[2]);
-    CHECK(contains(report.words, " in " + one + " at " + one_place));
-    CHECK(contains(report.words, " in " + other + " at " + other_place));
-    CHECK((report.source == one_place || report.source == other_place));
+    const std::string first = first_else == 1 ? "thread 0 waits"
+                                              : "threads 0 to " + std::to_string(first_else - 1) + " wait",
+                      second = first_else == 63 ? "thread 63" : "threads " + std::to_string(first_else) + " to 63";
     CHECK(contains(report.words,
-                   "but this one in " + (report.source == one_place ? one : other) + " at " + report.source));
+                   first + " in " + one + " at " + one_place + ", " + second + " in " + other + " at " + other_place));
+    CHECK((report.source == one_place || report.source == other_place));
 }
 
 /// What is wrong by strict rules alone runs through, and more than once.
@@ -123,18 +125,35 @@ TEST_CASE("failure: a barrier with a predicate in one branch, and one without in
     for (const unsigned first_else : {1u, 20u, 32u, 63u})
         check_two_barriers(check(barrier_in_each_branch, first_else, 64, cudaErrorLaunchFailure,
                                  "a barrier not reached by all", "barrier_in_each_branch"),
-                           "__syncthreads", "__syncthreads_count");
+                           first_else, "__syncthreads", "__syncthreads_count");
 }
 
 TEST_CASE("failure: a barrier in each branch") {
     for (const unsigned first_else : {1u, 20u, 63u}) {
-        check_two_barriers(check_barrier(barrier_in_each_branch, first_else, "barrier_in_each_branch"), "__syncthreads",
-                           "__syncthreads_count");
-        check_two_barriers(check_barrier(same_barrier_in_each_branch, first_else, "same_barrier_in_each_branch"),
-                           "__syncthreads", "__syncthreads");
-        check_two_barriers(check_barrier(barriers_in_one_line, first_else, "barriers_in_one_line"), "__syncthreads",
-                           "__syncthreads");
+        const auto check_both = [&](auto kernel, const char* name, const char* other) {
+            check_two_barriers(check_barrier(kernel, first_else, name), first_else, "__syncthreads", other);
+        };
+        check_both(barrier_in_each_branch, "barrier_in_each_branch", "__syncthreads_count");
+        check_both(same_barrier_in_each_branch, "same_barrier_in_each_branch", "__syncthreads");
+        check_both(barriers_in_one_line, "barriers_in_one_line", "__syncthreads");
     }
+}
+
+__global__ void barriers_by_turns(unsigned turns, int* lines) {
+    if (in_good_block()) return;
+    if (threadIdx.x % turns) {
+        lines[1] = __LINE__ + 1;
+        __syncthreads();
+    } else {
+        lines[2] = __LINE__ + 1;
+        __syncthreads();
+    }
+}
+
+TEST_CASE("failure: a barrier in each branch, by every other thread") {
+    const Report report = check_barrier(barriers_by_turns, 2u, "barriers_by_turns");
+    CHECK(contains(report.words, "32 of threads 0 to 62 wait in __syncthreads at " + place(report.lines[2]) +
+                                     ", 32 of threads 1 to 63 in __syncthreads at " + place(report.lines[1])));
 }
 
 // ---- deadlocks

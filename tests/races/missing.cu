@@ -109,16 +109,65 @@ __global__ void no_barrier_in_a_warp(const float*, float* y) {
 __global__ void write_one_element(const float*, float*) { dynamic_shared<float>()[threadIdx.x / 2] = threadIdx.x; }
 
 /// All threads of all blocks.
-__global__ void add_without_atomic(const float*, float* y) { y[0] += threadIdx.x; }
+enum class By { plus, minus, one_more, one_less_behind, sum, sum_behind, one_more_as_index };
+template <By by>
+__global__ void add_without_atomic(const float* x, float* y) {
+    __shared__ int number;
+    number = 0;
+    __syncthreads();
+    if (by == By::plus) y[0] += threadIdx.x;
+    if (by == By::minus)
+        for (unsigned i = threadIdx.x; i < 2 * threads; i += threads) number -= i;
+    if (by == By::one_more) ++number;
+    if (by == By::one_less_behind) y[0]--;
+    if (by == By::sum) y[0] = y[0] + x[threadIdx.x];
+    if (by == By::sum_behind) number = int(threadIdx.x) + number;
+    if (by == By::one_more_as_index) y[1 + number++] = x[threadIdx.x];
+}
+
+/// Words are found with the numbers that a loop counts with, but none of them is added to.
+__global__ void move_without_barrier(const float*, float* y) {
+    auto* const values = dynamic_shared<float>();
+    values[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i + 1 < threads; i += threads) values[i] = values[i + 1];
+    y[threadIdx.x] = values[threadIdx.x];
+}
 
 /// Halves add to halves: each number is one thread's to write.
+template <bool in_short>
 __global__ void add_without_barrier(const float*, float* y) {
     auto* const sums = dynamic_shared<float>();
     sums[threadIdx.x] = 1;
     __syncthreads();
     for (unsigned n = threads / 2; n > 0; n /= 2)
-        if (threadIdx.x < n) sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + n];
+        if (in_short) {
+            if (threadIdx.x < n) sums[threadIdx.x] += sums[threadIdx.x + n];
+        } else {
+            if (threadIdx.x < n) sums[threadIdx.x] = sums[threadIdx.x] + sums[threadIdx.x + n];
+        }
     y[threadIdx.x] = sums[0];
+}
+
+/// A warp goes past what another one puts into a slot, over and over, and one lane gives the slot back for all.
+template <bool lanes_meet>
+__global__ void give_back_for_all(const float*, float*) {
+    __shared__ ptx::Barrier full, empty;
+    if (threadIdx.x == 0) {
+        ptx::barrier_init(full, 1);
+        ptx::barrier_init(empty, 1);
+    }
+    __syncthreads();
+    for (unsigned round = 0; round < 16; ++round) {
+        if (threadIdx.x == 32) {
+            ptx::barrier_wait(empty, (round + 1) % 2);
+            ptx::barrier_arrive(full);
+        }
+        if (threadIdx.x >= 32) continue;
+        ptx::barrier_wait(full, round % 2);
+        if (lanes_meet) __syncwarp();
+        if (threadIdx.x == 0) ptx::barrier_arrive(empty);
+    }
 }
 
 using Kernel = void (*)(const float*, float*);
@@ -173,6 +222,19 @@ TEST_CASE("missing: between lanes of one warp the block's barrier first, for oth
     }
 }
 
+TEST_CASE("missing: where a lane gives back what others of its warp have not seen yet, a barrier of the warp") {
+    int told = 0;
+    for (int order = 0; order < 4 * orders; ++order) {
+        CHECK(report_of(give_back_for_all<true>, true, order) == "");
+        const std::string report = report_of(give_back_for_all<false>, true, order);
+        CAPTURE(report);
+        told += report.starts_with("overtaken: before this thread comes to its barrier_try_wait") &&
+                report.find("  missing    __syncwarp() behind the wait") != report.npos;
+        CHECK((report.empty() || report.starts_with("overtaken: ") || report.starts_with("deadlock: ")));
+    }
+    CHECK(told > 2 * orders);
+}
+
 TEST_CASE("missing: of two stores by one line, it may be the index that is wrong") {
     for (int order = 0; order < orders; ++order) {
         const std::string report = report_of(write_one_element, true, order);
@@ -193,14 +255,29 @@ TEST_CASE("missing: of what leaves for one place twice, it may be the index that
 }
 
 TEST_CASE("missing: of threads that add by one line, an atomic") {
-    const char* atomic = "; or, if both add to this number, an atomicAdd(), which is one step: += is two\n";
-    for (int order = 0; order < orders; ++order)
+    const auto check_told = [](Kernel kernel, const std::string& by, int order, unsigned blocks) {
+        const std::string report = report_of(kernel, true, order, blocks);
+        CAPTURE(report);
+        CHECK(report.find("; or, if both add to this number, an atomicAdd(), which is one step: " + by + " is two\n") !=
+              report.npos);
+    };
+    for (int order = 0; order < orders; ++order) {
         for (unsigned blocks : {1u, 3u}) {
-            const std::string report = report_of(add_without_atomic, true, order, blocks);
-            CAPTURE(report);
-            CHECK(report.find(atomic) != report.npos);
-            CHECK(report_of(add_without_barrier, true, order).find(atomic) == report.npos);
+            check_told(add_without_atomic<By::plus>, "+=", order, blocks);
+            check_told(add_without_atomic<By::one_less_behind>, "--", order, blocks);
+            check_told(add_without_atomic<By::sum>, "x = x + y", order, blocks);
         }
+        check_told(add_without_atomic<By::minus>, "-=", order, 1);
+        check_told(add_without_atomic<By::one_more>, "++", order, 1);
+        check_told(add_without_atomic<By::sum_behind>, "x = x + y", order, 1);
+        check_told(add_without_atomic<By::one_more_as_index>, "++", order, 1);
+        for (const Kernel kernel : {add_without_barrier<true>, add_without_barrier<false>, move_without_barrier}) {
+            const std::string report = report_of(kernel, true, order);
+            CAPTURE(report);
+            CHECK(report.starts_with("race: "));
+            CHECK(report.find("atomicAdd") == report.npos);
+        }
+    }
 }
 
 }  // namespace

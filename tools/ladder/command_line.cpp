@@ -59,7 +59,9 @@ CommandLine parse(int argc, char** argv) {
     hint->add_option("exercise", line.exercise, "1.2")->required();
     add_chapter(app.add_subcommand("solve", "put the solution into your chapter; your version is kept"));
     add_chapter(app.add_subcommand("reset", "put the starter into your chapter; your version is kept"));
-    add_chapter(app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)"));
+    auto* diff = app.add_subcommand("diff", "what a rung changes in the one below (./ladder diff 03)");
+    add_chapter(diff);
+    diff->add_flag("--answers", line.answers, "with the answers of its exercises, also before your chapter is green");
     auto* check = app.add_subcommand(
         "check", "your own CUDA program, with its main(), on the emulator: races, bad accesses, counts by source line");
     check->add_option("files", line.check_program.files, "FILE.cu, and others that belong to it")->required();

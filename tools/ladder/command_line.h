@@ -34,6 +34,7 @@ struct CommandLine {
     std::vector<std::string> rungs;
     std::size_t check_sample = 0;
     bool check = false;             // of docs
+    bool answers = false;           // of diff
 
     /// Where there is nothing to do: asked for help, or in words that nobody understands, and told so.
     std::optional<int> exit_status;

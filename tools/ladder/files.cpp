@@ -25,14 +25,13 @@ std::string read_file(const std::string& path) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-std::string source_line(const std::string& place) {
+std::string source_line(const std::string& place, std::size_t width) {
     const std::size_t colon = place.rfind(':');
     if (colon == std::string::npos) return "";
     std::ifstream file(fs::path(project_root()) / place.substr(0, colon));
     std::string text;
     for (int n = std::stoi(place.substr(colon + 1)); n > 0 && std::getline(file, text);) --n;
     text.erase(0, text.find_first_not_of(' '));
-    constexpr std::size_t width = 60;
     return text.size() <= width ? text : text.substr(0, width - 3) + "...";
 }
 

@@ -16,9 +16,11 @@ std::vector<std::string_view> lines_of(std::string_view text);
 /// Up to the end of the first line.
 std::string first_line(const std::string& text);
 
-/// The line of a source file that "file:17" names, without its indentation and cut after 60 characters; "" if it cannot be
-/// read. The file is one of the project's, if its path does not say more.
-std::string source_line(const std::string& place);
+constexpr std::size_t line_of_a_table = 60, whole_line = std::string::npos;  // characters
+
+/// The line of a source file that "file:17" names, without its indentation and cut where a table has no more room; "" if
+/// it cannot be read. The file is one of the project's, if its path does not say more.
+std::string source_line(const std::string& place, std::size_t width = line_of_a_table);
 
 /// Writes beside it and renames, so that a file is never half written; leaves a file alone that holds this text
 /// already. Follows links to the file itself; a device or a pipe is written in place. Makes missing folders. Throws

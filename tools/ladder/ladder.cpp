@@ -26,7 +26,7 @@ int do_it(const CommandLine& line, int argc, char** argv) {
     if (line.verb == "solve") return solve_chapter(find_chapter(line.chapter));
     if (line.verb == "reset") return reset_chapter(find_chapter(line.chapter));
     if (line.verb == "check") return check_program(line.check_program);
-    if (line.verb == "diff") return show_diff(find_chapter(line.chapter));
+    if (line.verb == "diff") return show_diff(find_chapter(line.chapter), line.answers);
     if (line.launch.mine || line.profile.mine || line.timeline.mine) {  // which needs no other rung, and is built sooner than all of them
 #ifdef FLASHLADDER_GPU
         throw std::runtime_error(fmt::format("./ladder {} --mine is for the emulator: --backend cpu", line.verb));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -151,9 +152,10 @@ void print_line(const Case& test, const TestOptions& options) {
     for (const std::string& remark : test.remarks) fmt::print("        remark: {}\n", remark);
     if (!test.failed() || options.watched) return;  // a screen has room for one failure, which comes at the end
     const std::string what = first_line(test.cause.empty() ? test.message : test.cause);
-    fmt::print(
-        "        {}{}\n", what,
-        test.asked.empty() || what.find(test.asked) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
+    const std::string sizes =
+        test.asked.substr(0, test.asked.find(','));  // behind it, what tests say in words of theirs
+    fmt::print("        {}{}\n", what,
+               sizes.empty() || what.find(sizes) != std::string::npos ? "" : fmt::format(" ({})", test.asked));
 }
 
 /// Under which exercise a failure is told, with what its test says of it. Under none if it comes from what lies outside
@@ -280,14 +282,36 @@ private:
     bool edited_outside_;
 };
 
+/// The lines of a file that exercises are, markers included, counted from 1.
+std::vector<bool> lines_of_exercises(const std::string& file) {
+    std::vector<bool> is_one{false};
+    std::ifstream text(fs::path(project_root()) / file);
+    bool inside = false;
+    for (std::string line; std::getline(text, line);) {
+        inside |= line.find("// EXERCISE ") != std::string::npos;
+        is_one.push_back(inside);
+        if (line.find("// END ") != std::string::npos) inside = false;
+    }
+    return is_one;
+}
+
 /// The place in a file that a report is about, "chapters/.../attention.cu:17": where the kernel was, or else the first
-/// that it names; "" if it names none.
+/// that it names; "" if it names none. If that is a function which is given, the exercise's line that has called it.
 std::string place_in(const std::string& report, const std::string& file) {
     const std::size_t where = std::min(report.find("\n  source "), report.size());
+    const auto place_at = [&](std::size_t at) {
+        return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
+    };
+    const std::vector<bool> is_of_exercise = lines_of_exercises(file);
+    for (std::size_t at = report.find(file + ":", where); at != std::string::npos;
+         at = report.find(file + ":", at + 1)) {
+        const std::string place = place_at(at);
+        const auto line = std::size_t(std::atoi(place.c_str() + file.size() + 1));
+        if (line < is_of_exercise.size() && is_of_exercise[line]) return place;
+    }
     std::size_t at = report.find(file + ":", where);
     if (at == std::string::npos) at = report.find(file + ":");
-    if (at == std::string::npos) return "";
-    return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
+    return at == std::string::npos ? "" : place_at(at);
 }
 
 /// The cause first, as compilers say it: numbers that a race has made say nothing. `guilty` is the exercise that it comes from.
@@ -330,14 +354,16 @@ std::string tell(const Chapter& chapter, const std::vector<Case>& failed, [[mayb
         if (verdict.outside) fmt::print("\n  it comes from a change outside the exercises\n");
         return "red outside the exercises";
     }
-    std::string affected;
-    for (const Case& test : failed)
-        if (const std::string id = exercise_of(test.name); id != verdict.exercise && !id.empty() &&
-                                                           learner.answer(id) && !learner.answer(id)->open &&
-                                                           affected.find(id) == std::string::npos)
-            affected += fmt::format("{}{}", affected.empty() ? "" : ", ", id);
+    std::string affected, open;
+    for (const Case& test : failed) {
+        const std::string id = exercise_of(test.name);
+        if (id.empty() || id == verdict.exercise || !learner.answer(id)) continue;
+        std::string& which = learner.answer(id)->open ? open : affected;
+        if (which.find(id) == std::string::npos) which += fmt::format("{}{}", which.empty() ? "" : ", ", id);
+    }
     if (is_about_work(verdict.told)) fmt::print("\n  which lines ask for it: ./ladder profile {} --mine\n", chapter.number());
     if (!affected.empty()) fmt::print("\n  also affected: {}\n", affected);
+    if (!open.empty()) fmt::print("\n  also red, and not begun: {}\n", open);
     fmt::print("\n  your code {} {}:{}; {}\n", guilty->open ? "goes to" : "is at", chapter.file(), guilty->first,
                chapter.is_capstone() ? "its contract: " + chapter.lesson() : "a hint: ./ladder hint " + guilty->id);
     const std::vector<std::string> hints = hints_of(chapter, guilty->id);
@@ -441,7 +467,7 @@ std::string told_report(const std::string& report, const std::string& file) {
     const std::string place = place_in(report, file), first = first_line(report);
     std::string text = place.empty() ? fmt::format("  {}\n", first) : fmt::format("  {}: {}\n", place, first);
     // Of an exercise whose answer was the solution's when it happened, the place is its marker.
-    if (const std::string line = place.empty() ? "//" : source_line(place); !line.starts_with("//"))
+    if (const std::string line = place.empty() ? "//" : source_line(place, whole_line); !line.starts_with("//"))
         text += fmt::format("      {}\n", line);
     return text + indented(report.substr(first.size()));
 }

@@ -41,8 +41,9 @@ std::string functions_of(const std::string& header, const std::string& pattern, 
 std::string diff_block(const nlohmann::json&, const Arguments& arguments) {
     const Chapter chapter = find_chapter(arguments.at("rung"));
     return fmt::format(
-        "<details><summary>The whole difference: ./ladder diff {}</summary>\n\n```diff\n{}```\n</details>\n",
-        chapter.number(), diff_from_below(chapter));
+        "<details><summary>The whole difference, answers and all: ./ladder diff {} --answers</summary>\n\n"
+        "```diff\n{}```\n</details>\n",
+        chapter.number(), diff_from_below(chapter, true));
 }
 
 std::string translation_age(const nlohmann::json&, const Arguments& arguments) {
