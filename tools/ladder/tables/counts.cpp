@@ -250,7 +250,7 @@ std::string counted_decoding_table(const nlohmann::json& r, const Arguments& arg
 /// What a rung whose keys lie in pages asks for, by their size.
 std::string counted_pages_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"d", "keys of a page", "keys of sequences", "K and V, read", "numbers of the table, read",
-                 "between the kernels, written and read", "matrix instructions"});
+                 "matrix instructions"});
     for (const auto& row : r.at("rows")) {
         if (!is_rung(row, arguments.at("rung"))) continue;
         const auto& shape = row.at("shape");
@@ -261,7 +261,6 @@ std::string counted_pages_table(const nlohmann::json& r, const Arguments& argume
                    shape.at("ragged").get<bool>() ? "drawn" : shape.at("n_k").dump() + " each",
                    readable_bytes(bytes("K", "read") + bytes("V", "read")),
                    fmt::format("{:.0f}", bytes("block_table", "read") / sizeof(int)),
-                   readable_bytes(bytes("scratch", "written") + bytes("scratch", "read")),
                    fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
     }
     if (table.empty()) return no_rows(counts_file, arguments);
