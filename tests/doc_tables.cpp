@@ -99,12 +99,31 @@ TEST_CASE("keys in pages: times, what is counted, and no row of 27b is one of 27
     const json both = {row("27-a", "attention", attention(64, 4096), 1), row("27b-b", "paged_attention", pages, 0.001)};
     for (const char* file : {"ladder.json", "counts.json"}) project.write(file, measured({{"rows", both}}));
     CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.001 | 1024 |"));
-    CHECK(project.has("counted-pages rung=27b", "| 64 | 16 | 1000 each | 4.0 MB | 100 | 3 KB | 7 |"));
+    CHECK(project.has("counted-pages rung=27b", "| 64 | 16 | 1000 each | 4.0 MB | 100 | 7 |"));
     CHECK(project.table("counted-pages rung=27b").find("4096") == std::string::npos);
     // An operation that was run by itself: its file has nothing about 27, whose name begins like 27b's.
     project.write("ladder-paged_attention.json", measured({{"rows", {row("27b-b", "paged_attention", pages, 0.002)}}}));
     CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.002 | 512 |"));
-    CHECK(project.has("decoding rung=27", "| 64 | 4 | 16 | 16 | 4096 |  | 1.000 |  | 67 |"));
+}
+
+TEST_CASE("steps of decoding: microseconds of rungs and peers, and how much of a copy's bandwidth the highest rung has") {
+    const auto row = [](const char* stage, const json& shape, double ms, double percent) {
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", percent}};
+    };
+    json few = attention(128, 1, false, 1, 8, 2), many = attention(64, 1, false, 16, 64, 8);
+    few["n_k"] = 5000, many["n_k"] = 300;
+    const Project project;
+    json wrong = row("14-a", many, 1, 1);
+    wrong.erase("ms"), wrong.erase("tflops");
+    const json result = measured({{"copy_gb_per_s", 3000},
+                                  {"rows", {row("14-a", few, 0.5, 9), row("27-b", few, 0.125, 81),
+                                            row("peer:torch-cudnn", few, 0.25, 40), wrong, row("27-b", many, 0.02, 50),
+                                            row("peer:torch-cudnn", many, 0.01, 99)}}});
+    for (const char* file : {"compare.json", "decoding.json"}) project.write(file, result);
+    CHECK(project.has("decoding rung=27", "| 128 | 1 | 8 | 2 | 5000 | 500.0 | 125.0 | 250.0 | 81% | 2.00 |"));
+    CHECK(project.has("decoding rung=27", "| 64 | 16 | 64 | 8 | 300 | wrong | 20.0 | 10.0 | 50% | 0.50 |"));
+    CHECK(project.table("decoding rung=27").find("3000 GB/s") != std::string::npos);
+    CHECK(project.has("fastest-peers", "| one query a head, up to a million keys | 27 | card | 1.00 | 0.50 | 2 | cuDNN in 2 |"));
 }
 
 TEST_CASE("a missing result file is a sentence") {
