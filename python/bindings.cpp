@@ -60,7 +60,7 @@ std::string device_text(const Array& array) {
 
 /// A tensor of (batch, heads, n, d), whatever its dtype and device.
 struct Tensor {
-    Tensor(const char* name, nb::handle object) : name(name) {
+    Tensor(const char* name, nb::handle object, const char* extents_in_words = "(batch, heads, n, d)") : name(name) {
         if (!nb::try_cast(object, array))
             refuse(TypeError, "{} is no tensor that DLPack can pass on (dtype: {})", name,
                    nb::getattr(object, "dtype", nb::str("unknown")));
@@ -68,7 +68,7 @@ struct Tensor {
         nb::list extents;
         for (std::size_t i = 0; i < array.ndim(); ++i) extents.append(array.shape(i));
         const nb::tuple all(extents);
-        if (array.ndim() != 4) refuse(ValueError, "{} has shape {}, but must have (batch, heads, n, d)", name, all);
+        if (array.ndim() != 4) refuse(ValueError, "{} has shape {}, but must have {}", name, all, extents_in_words);
         for (int i = 0; i < 4; ++i) {
             if (array.shape(i) < 1 || array.shape(i) > INT_MAX)
                 refuse(ValueError, "{} has shape {}: each extent must be from 1 to {}", name, all, INT_MAX);
@@ -130,6 +130,24 @@ Array lse_of(nb::handle object, const Tensor& q) {
     return lse;
 }
 
+/// Numbers of sequences of q: (batch, n) of them, or (batch) where n is null.
+Array ints_of(const char* name, nb::handle object, const Tensor& q, int* n) {
+    Array ints;
+    if (!nb::try_cast(object, ints)) refuse(TypeError, "{} is no tensor that DLPack can pass on", name);
+    if (dtype_text(ints.dtype()) != "int32")
+        refuse(TypeError, "{} has dtype {}, but must have int32", name, dtype_text(ints.dtype()));
+    if (device_text(ints) != q.device) refuse(ValueError, "{} is on {}, but q is on {}", name, device_text(ints), q.device);
+    if (ints.ndim() != (n ? 2 : 1) || ints.shape(0) != std::size_t(q.shape[0]))
+        refuse(ValueError, "{} must have {} for q's {} sequences", name, n ? "a row" : "a number", q.shape[0]);
+    if (n) *n = static_cast<int>(ints.shape(1));
+    for (std::size_t i = 0, plain = 1; i < ints.ndim(); ++i) {
+        const std::size_t axis = ints.ndim() - 1 - i;
+        if (ints.shape(axis) > 1 && ints.stride(axis) != std::int64_t(plain)) refuse(ValueError, "{} is not contiguous", name);
+        plain *= ints.shape(axis);
+    }
+    return ints;
+}
+
 /// libflashladder.so of a backend.
 class Library {
 public:
@@ -143,6 +161,9 @@ public:
         backward_scratch_bytes_ = function<decltype(backward_scratch_bytes_)>("flashladder_backward_scratch_bytes");
         backward_ = function<decltype(backward_)>("flashladder_backward");
         backward_from_host_ = function<decltype(backward_from_host_)>("flashladder_backward_from_host");
+        paged_scratch_bytes_ = function<decltype(paged_scratch_bytes_)>("flashladder_paged_scratch_bytes");
+        paged_ = function<decltype(paged_)>("flashladder_paged_attention");
+        paged_from_host_ = function<decltype(paged_from_host_)>("flashladder_paged_attention_from_host");
         const char* json = nullptr;
         check(function<decltype(&flashladder_stages)>("flashladder_stages")(&json));
         stages_ = json;
@@ -169,6 +190,43 @@ public:
         q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
         out.get_strides(p.O_strides);
         launch(p, forward_, forward_from_host_, bytes, allocate);
+    }
+
+    /// n_k: the most keys of a sequence; 0 for as many as a row of the table has room for.
+    void paged_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle table_object,
+                         nb::handle lengths_object, nb::handle out_object, nb::handle lse_object, const std::string& stage,
+                         bool causal, std::optional<float> scale, int n_k, std::uintptr_t stream,
+                         nb::object allocate) const {
+        constexpr const char* of_pages = "(pages, kv_heads, page_size, d)";
+        const Tensor q("q", q_object), k("k_pages", k_object, of_pages), v("v_pages", v_object, of_pages);
+        const Tensor out("the output", out_object);
+        FlashLadderPaged p{};
+        p.stage = stage.c_str(), p.dtype = c_dtype(q);
+        for (const Tensor* t : {&k, &v}) {
+            check_on_the_same(*t, q);
+            check_equal("d =", *t, t->shape[3], q, q.shape[3]);
+        }
+        check_equal("pages:", v, v.shape[0], k, k.shape[0]);
+        check_equal("heads:", v, v.shape[1], k, k.shape[1]);
+        check_equal("page_size =", v, v.shape[2], k, k.shape[2]);
+        check_device(q);
+        const Array table = ints_of("block_table", table_object, q, &p.pages_of_sequence);
+        const Array lengths = ints_of("lengths", lengths_object, q, nullptr);
+        p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1], p.n_q = q.shape[2], p.head_dim = q.shape[3];
+        p.pages = k.shape[0], p.page_size = k.shape[2];
+        p.n_k = n_k > 0 ? n_k : p.pages_of_sequence * p.page_size;
+        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
+        p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());
+        p.block_table = static_cast<const int*>(table.data()), p.lengths = static_cast<const int*>(lengths.data());
+        p.stream = reinterpret_cast<void*>(stream);
+        Array lse;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(paged_scratch_bytes_(&p, &bytes));
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        launch(p, paged_, paged_from_host_, bytes, allocate);
     }
 
     /// ValueError if the stage does not have the gradients of these.
@@ -215,14 +273,17 @@ private:
         }
         check_equal("heads:", v, v.shape[1], k, k.shape[1]);
         check_equal("n =", v, v.shape[2], k, k.shape[2]);
-        if (q.device.rfind(backend_ == "gpu" ? "cuda:" : "cpu", 0) != 0)
-            refuse(ValueError, "q is on {}, but must be on the CPU or a CUDA device", q.device);
-
+        check_device(q);
         p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1];
         p.n_q = q.shape[2], p.n_k = k.shape[2], p.head_dim = q.shape[3];
         p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
         p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data();
         return p;
+    }
+
+    void check_device(const Tensor& q) const {
+        if (q.device.rfind(backend_ == "gpu" ? "cuda:" : "cpu", 0) != 0)
+            refuse(ValueError, "q is on {}, but must be on the CPU or a CUDA device", q.device);
     }
 
     /// From the host's memory on the emulator; on a GPU with the scratch that allocate(bytes) gives.
@@ -272,6 +333,9 @@ private:
     decltype(&flashladder_backward_scratch_bytes) backward_scratch_bytes_;
     decltype(&flashladder_backward) backward_;
     decltype(&flashladder_backward_from_host) backward_from_host_;
+    decltype(&flashladder_paged_scratch_bytes) paged_scratch_bytes_;
+    decltype(&flashladder_paged_attention) paged_;
+    decltype(&flashladder_paged_attention_from_host) paged_from_host_;
 };
 
 }  // namespace
@@ -286,6 +350,10 @@ NB_MODULE(_core, module) {
              nb::arg("allocate").none(),
              "Writes to out, and to lse if it is not None. On a GPU on that stream of the current device, with the "
              "scratch that allocate(bytes) gives; else it waits.")
+        .def("paged_attention", &Library::paged_attention, nb::arg("q"), nb::arg("k_pages"), nb::arg("v_pages"),
+             nb::arg("block_table"), nb::arg("lengths"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"),
+             nb::arg("causal"), nb::arg("scale").none(), nb::arg("n_k"), nb::arg("stream"), nb::arg("allocate").none(),
+             "As forward, of sequences whose keys and values lie in pages.")
         .def_prop_ro("backward_stages", &Library::backward_stages, "What the stages of the way back can do, as JSON.")
         .def("check_backward", &Library::check_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("stage"),
              nb::arg("causal"), "ValueError if the stage does not have the gradients of these, whatever their strides.")

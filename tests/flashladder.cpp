@@ -4,14 +4,18 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "harness/dtype.h"
+#include "harness/run.h"
 #include "launch.h"
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
 #include "operations/attention_backward/run.h"
+#include "operations/paged_attention/operation.h"
+#include "operations/paged_attention/stage.h"
 #include "test_seed.h"
 
 namespace flashladder::attention {
@@ -369,6 +373,61 @@ TEST_CASE("gemm from C: a result, its variants, and errors that are text") {
         REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
         CHECK_MESSAGE(C_device.download(expected.size(), DType::bf16) == expected, "variant '", variant, "'");
     }
+}
+
+
+TEST_CASE("keys in pages, from device memory: what the stage itself does") {
+    AttentionShape shape = grouped_causal();
+    shape.dtype = DType::bf16, shape.n_q = 3;
+    const paged_attention::Pool sizes{.page_size = 16, .pages = 0};
+    const Problem problem = paged_attention::problem_of(shape, sizes, true, 1, true);
+    const paged_attention::Pool pool = paged_attention::pool_of(problem);
+    const Data in = problem.operation->inputs(problem, test_seed());
+    const paged_attention::Stage& stage = paged_attention::find_stage("27b-paged");
+    const Data expected = run(stage, in);
+
+    const auto uploaded = [](const std::vector<float>& values, DType dtype) {
+        DeviceBuffer buffer(values.size() * std::size_t(bytes_per_element(dtype)));
+        buffer.upload(values, dtype);
+        return buffer;
+    };
+    const auto ints = [](const std::vector<float>& values) {
+        const std::vector<int> numbers(values.begin(), values.end());
+        DeviceBuffer buffer(numbers.size() * sizeof(int));
+        REQUIRE(cudaMemcpy(buffer.data(), numbers.data(), buffer.bytes(), cudaMemcpyHostToDevice) == cudaSuccess);
+        return buffer;
+    };
+    const DeviceBuffer Q = uploaded(in.tensors.at("Q"), DType::bf16), K = uploaded(in.tensors.at("K"), DType::bf16),
+                       V = uploaded(in.tensors.at("V"), DType::bf16), block_table = ints(in.tensors.at("block_table")),
+                       lengths = ints(in.tensors.at("lengths"));
+    const DeviceBuffer O(shape.q_elements() * 2), lse(shape.lse_elements() * sizeof(float));
+    FlashLadderPaged c{};
+    c.stage = "27b-paged", c.dtype = "bf16", c.batch = shape.batch, c.heads = shape.heads, c.kv_heads = shape.kv_heads;
+    c.n_q = shape.n_q, c.n_k = shape.n_k, c.head_dim = shape.head_dim, c.causal = 1;
+    c.scale = 1 / std::sqrt(float(shape.head_dim));
+    c.pages = pool.pages, c.page_size = pool.page_size, c.pages_of_sequence = pool.pages_of_sequence;
+    c.Q = Q.data(), c.K = K.data(), c.V = V.data(), c.O = O.data(), c.lse = static_cast<float*>(lse.data());
+    c.block_table = static_cast<const int*>(block_table.data()), c.lengths = static_cast<const int*>(lengths.data());
+    std::size_t bytes = 0;
+    REQUIRE(text(flashladder_paged_scratch_bytes(&c, &bytes)) == "no error");
+    CHECK(bytes == stage.scratch_bytes(shape));
+    const DeviceBuffer scratch(bytes);
+    c.scratch = scratch.data();
+    REQUIRE(text(flashladder_paged_attention(&c)) == "no error");
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(O.download(shape.q_elements(), DType::bf16) == expected.tensors.at("O"));
+    CHECK(lse.download(shape.lse_elements(), DType::f32) == expected.tensors.at("lse"));
+
+    c.page_size = 12;
+    const std::string refused = "27b-paged: page_size is 12, but must be a multiple of 8";
+    CHECK(text(flashladder_paged_scratch_bytes(&c, &bytes)) == refused);
+    CHECK(flashladder_refused() == 1);
+    for (const auto function : {flashladder_paged_attention, flashladder_paged_attention_from_host})
+        CHECK(text(function(&c)) == refused);
+    c.page_size = pool.page_size, c.pages_of_sequence = 1;
+    CHECK(text(flashladder_paged_attention(&c)).starts_with("27b-paged: pages_of_sequence is 1, but n_k 70 keys"));
+    c.pages_of_sequence = pool.pages_of_sequence, c.lengths = nullptr;
+    CHECK(text(flashladder_paged_attention(&c)) == "27b-paged: lengths is a null pointer");
 }
 
 }  // namespace

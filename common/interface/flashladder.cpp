@@ -1,5 +1,7 @@
 #include "interface/flashladder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -10,6 +12,7 @@
 #include "operations/attention/stage.h"
 #include "operations/attention_backward/stage.h"
 #include "operations/gemm/stage.h"
+#include "operations/paged_attention/stage.h"
 
 namespace flashladder {
 namespace {
@@ -73,11 +76,41 @@ void launch(const FlashLadderBackward& p) {
             strides_of(p.dO_strides), strides_of(p.dQ_strides), strides_of(p.dK_strides), strides_of(p.dV_strides)});
 }
 
+paged_attention::Args args_of(const FlashLadderPaged& p) {
+    return {{shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+             strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides)},
+            {p.page_size, p.pages, p.pages_of_sequence},
+            p.block_table,
+            p.lengths};
+}
+const paged_attention::Stage& stage_of(const FlashLadderPaged& p) {
+    const paged_attention::Stage& stage = paged_attention::find_stage(text(p.stage, "stage"));
+    const paged_attention::Args args = args_of(p);
+    const std::string why = stage.why_cannot(args.shape, args.pool, p.lse != nullptr);
+    return why.empty() ? stage : throw std::invalid_argument(why);
+}
+void launch(const FlashLadderPaged& p) { paged_attention::find_stage(text(p.stage, "stage")).launch(args_of(p)); }
+
+/// Throws std::invalid_argument if a sequence is too long, or has a page that the pool has not.
+void check_sequences(const FlashLadderPaged& p) {
+    for (int b = 0; b < p.batch; ++b) {
+        const int length = p.lengths[b];
+        if (length < 0 || length > p.n_k)
+            throw std::invalid_argument(fmt::format("{}: sequence {} has length {}, but must have 0 to {} keys", p.stage, b,
+                                                    length, p.n_k));
+        for (int n = 0; n < paged_attention::pages_of(length, p.page_size); ++n)
+            if (const int page = p.block_table[std::size_t(b) * std::size_t(p.pages_of_sequence) + std::size_t(n)];
+                page < 0 || page >= p.pages)
+                throw std::invalid_argument(fmt::format("{}: block_table[{}][{}] is {}, but the pool has pages 0 to {}",
+                                                        p.stage, b, n, page, p.pages - 1));
+    }
+}
+
 /// The bytes from a tensor's first element to behind its last one.
-std::size_t extent_bytes(const attention::AttentionShape& s, int heads, int rows, Strides strides) {
+std::size_t extent_bytes(const attention::AttentionShape& s, int batch, int heads, int rows, Strides strides) {
     if (strides == Strides{}) strides = contiguous(heads, rows, s.head_dim);
     const auto last = [](std::int64_t stride, int extent) { return std::max<std::int64_t>(stride, 0) * (extent - 1); };
-    return (last(strides.batch, s.batch) + last(strides.head, heads) + last(strides.row, rows) + s.head_dim) *
+    return (last(strides.batch, batch) + last(strides.head, heads) + last(strides.row, rows) + s.head_dim) *
            bytes_per_element(s.dtype);
 }
 
@@ -150,10 +183,10 @@ const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
         for (const auto& [name, pointer] : tensors)
             if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
         const DeviceBuffer scratch(stage.scratch_bytes(s));
-        const OnDevice Q(p.Q, extent_bytes(s, s.heads, s.n_q, strides_of(p.Q_strides)));
-        const OnDevice K(p.K, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.K_strides)));
-        const OnDevice V(p.V, extent_bytes(s, s.kv_heads, s.n_k, strides_of(p.V_strides)));
-        const OnDevice O(p.O, extent_bytes(s, s.heads, s.n_q, strides_of(p.O_strides)));
+        const OnDevice Q(p.Q, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.Q_strides)));
+        const OnDevice K(p.K, extent_bytes(s, s.batch, s.kv_heads, s.n_k, strides_of(p.K_strides)));
+        const OnDevice V(p.V, extent_bytes(s, s.batch, s.kv_heads, s.n_k, strides_of(p.V_strides)));
+        const OnDevice O(p.O, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.O_strides)));
         const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
         p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
         p.scratch = scratch.data();
@@ -190,10 +223,10 @@ const char* flashladder_backward_from_host(const FlashLadderBackward* problem) {
         for (const auto& [name, pointer] : tensors)
             if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
         const auto of_queries = [&](const void* host, const long long (&strides)[3]) {
-            return OnDevice(host, extent_bytes(s, s.heads, s.n_q, strides_of(strides)));
+            return OnDevice(host, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(strides)));
         };
         const auto of_keys = [&](const void* host, const long long (&strides)[3]) {
-            return OnDevice(host, extent_bytes(s, s.kv_heads, s.n_k, strides_of(strides)));
+            return OnDevice(host, extent_bytes(s, s.batch, s.kv_heads, s.n_k, strides_of(strides)));
         };
         const OnDevice Q = of_queries(p.Q, p.Q_strides), K = of_keys(p.K, p.K_strides), V = of_keys(p.V, p.V_strides);
         const OnDevice O = of_queries(p.O, p.O_strides), dO = of_queries(p.dO, p.dO_strides);
@@ -206,6 +239,42 @@ const char* flashladder_backward_from_host(const FlashLadderBackward* problem) {
         launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
         dQ.copy_to(problem->dQ), dK.copy_to(problem->dK), dV.copy_to(problem->dV);
+    });
+}
+
+const char* flashladder_paged_scratch_bytes(const FlashLadderPaged* problem, size_t* bytes) {
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(shape_of(*problem)); });
+}
+
+const char* flashladder_paged_attention(const FlashLadderPaged* problem) {
+    return error_of([&] { launch(*problem); });
+}
+
+const char* flashladder_paged_attention_from_host(const FlashLadderPaged* problem) {
+    return error_of([&] {
+        FlashLadderPaged p = *problem;
+        const attention::AttentionShape s = shape_of(p);
+        const paged_attention::Stage& stage = stage_of(p);
+        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O},
+                                                               {"block_table", p.block_table}, {"lengths", p.lengths}};
+        for (const auto& [name, pointer] : tensors)
+            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        check_sequences(p);
+        const DeviceBuffer scratch(stage.scratch_bytes(s));
+        const OnDevice Q(p.Q, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.Q_strides)));
+        const OnDevice K(p.K, extent_bytes(s, p.pages, s.kv_heads, p.page_size, strides_of(p.K_strides)));
+        const OnDevice V(p.V, extent_bytes(s, p.pages, s.kv_heads, p.page_size, strides_of(p.V_strides)));
+        const OnDevice O(p.O, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.O_strides)));
+        const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
+        const std::size_t numbers = std::size_t(p.batch) * std::size_t(p.pages_of_sequence);
+        const OnDevice block_table(p.block_table, numbers * sizeof(int)), lengths(p.lengths, std::size_t(p.batch) * sizeof(int));
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+        p.block_table = static_cast<const int*>(block_table.data());
+        p.lengths = static_cast<const int*>(lengths.data());
+        p.scratch = scratch.data();
+        launch(p);
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        O.copy_to(problem->O), lse.copy_to(problem->lse);
     });
 }
 

@@ -84,6 +84,35 @@ const char* flashladder_backward_scratch_bytes(const FlashLadderBackward* proble
 const char* flashladder_backward(const FlashLadderBackward* problem);
 const char* flashladder_backward_from_host(const FlashLadderBackward* problem);
 
+/* Attention for sequences of unlike length, whose keys and values lie in pages: key j of sequence b is row j % page_size of
+ * page block_table[b][j / page_size]. Memory and strides are as in FlashLadderForward; those of K and V count from page to
+ * page, head and row, so that a pool of (pages, page_size, kv_heads, head_dim) is a matter of strides. */
+typedef struct FlashLadderPaged {
+    const char* stage; /* "27b-paged" */
+    const char* dtype;
+    int batch, heads, kv_heads, n_q, n_k, head_dim; /* batch: sequences; n_k: the most keys that one may have */
+    int causal; /* query i of a sequence sees the keys up to its length - n_q + i */
+    float scale;
+    int pages, page_size;   /* of the pool; a page has page_size keys, a multiple of 8 */
+    int pages_of_sequence;  /* numbers of a row of the table, enough for n_k keys */
+    const void* Q;          /* (batch, heads, n_q, head_dim) */
+    const void* K;          /* (pages, kv_heads, page_size, head_dim) */
+    const void* V;          /* (pages, kv_heads, page_size, head_dim) */
+    const int* block_table; /* (batch, pages_of_sequence), contiguous; behind a sequence's last page anything */
+    const int* lengths;     /* (batch), the keys of each sequence, 0 to n_k */
+    void* O;                /* (batch, heads, n_q, head_dim) */
+    float* lse;             /* (batch, heads, n_q), natural log; null where it is not wanted */
+    void* scratch;          /* flashladder_paged_scratch_bytes of it, 256-byte aligned; may be null if that is 0 */
+    void* stream;
+    long long Q_strides[3], K_strides[3], V_strides[3], O_strides[3];
+} FlashLadderPaged;
+
+/* As their namesakes without pages. Table and lengths are in device memory, where nobody looks whether they are good ones:
+ * only the third looks, as it has them from the host. */
+const char* flashladder_paged_scratch_bytes(const FlashLadderPaged* problem, size_t* bytes);
+const char* flashladder_paged_attention(const FlashLadderPaged* problem);
+const char* flashladder_paged_attention_from_host(const FlashLadderPaged* problem);
+
 /* Of the thread's last error: 1 if a problem was refused, and nothing was launched; 0 if CUDA or a kernel failed. */
 int flashladder_refused(void);
 

@@ -9,7 +9,7 @@ except ImportError:
 else:
     from . import _torch
 
-__all__ = ["attention", "attention_backward", "backward_stages", "stages"]
+__all__ = ["attention", "attention_backward", "backward_stages", "paged_attention", "stages"]
 CUDA_DEVICES = (2, 13)  # DLPack's numbers: device memory, managed memory
 
 
@@ -45,6 +45,39 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
     out = np.empty(q.shape, q.dtype)
     lse = np.empty(q.shape[:3], np.float32) if return_lse else None
     _library.forward("cpu", stage, q, k, v, out, lse, causal, scale)
+    return (out, lse) if return_lse else out
+
+
+def paged_attention(q, k_pages, v_pages, block_table, lengths, causal=False, scale=None, stage="27b-paged",
+                    return_lse=False, max_length=None):
+    """attention() of sequences of unlike length, whose keys and values lie in pages: a step of decoding from a cache.
+
+    q is (batch, heads, n_q, d), one row of batch for each sequence; k_pages and v_pages are (pages, kv_heads, page_size,
+    d), in any strides: of a cache of (pages, page_size, kv_heads, d) give cache.transpose(1, 2). Key j of sequence b is
+    row j % page_size of page block_table[b, j // page_size].
+
+    block_table  int32, (batch, n): behind a sequence's last page there may be anything
+    lengths      int32, (batch): how many keys each sequence has; 0 gives an output of 0
+    causal       query i of a sequence sees the keys j <= i + length - n_q
+    max_length   no sequence has more keys; n * page_size if None. The keys are split into parts by this
+    stage        the one that has pages
+
+    scale, return_lse, the output, of which libraries tensors may be, and errors are as of attention(). There are no
+    gradients. On a GPU nobody looks whether table and lengths are good ones.
+    """
+    scale = None if scale is None else float(scale)
+    given, in_torch = _placed(q=q, k_pages=k_pages, v_pages=v_pages, block_table=block_table, lengths=lengths)
+    if max_length is not None and int(max_length) < 1:
+        raise ValueError(f"max_length is {max_length}, but must be at least 1")
+    options = causal, scale, stage, return_lse, 0 if max_length is None else int(max_length)
+    if in_torch:
+        return _torch.paged_attention(*given, *options)
+
+    import numpy as np
+    q = given[0]
+    out = np.empty(q.shape, q.dtype)
+    lse = np.empty(q.shape[:3], np.float32) if return_lse else None
+    _library.paged_attention("cpu", stage, *given, out, lse, causal, scale, options[-1])
     return (out, lse) if return_lse else out
 
 

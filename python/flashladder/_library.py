@@ -63,6 +63,13 @@ def forward(backend, stage, q, k, v, out, lse, causal, scale, stream=0, allocate
     library(backend).forward(q, k, v, out, lse, stage, bool(causal), scale, stream, allocate)
 
 
+def paged_attention(backend, stage, q, k_pages, v_pages, block_table, lengths, out, lse, causal, scale, n_k, stream=0,
+                    allocate=None):
+    """_core.Library.paged_attention of the backend's library."""
+    library(backend).paged_attention(q, k_pages, v_pages, block_table, lengths, out, lse, stage, bool(causal), scale, n_k,
+                                     stream, allocate)
+
+
 def check_lse(backend, stage):
     """ValueError if the stage's gradients are wanted, but it has no LSE for them."""
     able = [described["stage"] for described in _described(backend) if described["lse"]]

@@ -1,5 +1,5 @@
-"""The PyTorch operators flashladder::attention and flashladder::attention_backward, so that torch.compile sees one node
-for each and CUDA graphs can be captured."""
+"""The PyTorch operators flashladder::attention, flashladder::attention_backward and flashladder::paged_attention, so that
+torch.compile sees one node for each and CUDA graphs can be captured."""
 import contextlib
 import typing
 
@@ -60,6 +60,20 @@ def _fake(q, k, v, causal, scale, stage, return_lse, stage_backward=None):
     return _outputs(q, return_lse or stage_backward is not None)
 
 
+def _run_paged(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor,
+               lengths: torch.Tensor, causal: bool, scale: Scale, stage: str, return_lse: bool,
+               n_k: int) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+    out, lse = _outputs(q, return_lse)
+    *capsules, of_lse = _dlpack(q, k_pages, v_pages, block_table, lengths, out, lse)
+    with _launch_options(q) as options:
+        _library.paged_attention(_backend(q), stage, *capsules, of_lse if return_lse else None, causal, scale, n_k, *options)
+    return out, lse
+
+
+def _fake_paged(q, k_pages, v_pages, block_table, lengths, causal, scale, stage, return_lse, n_k):
+    return _outputs(q, return_lse)
+
+
 def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
                   dout: torch.Tensor, causal: bool, scale: Scale,
                   stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -97,10 +111,12 @@ if hasattr(torch.library, "custom_op"):  # PyTorch 2.4
     _operator.register_fake(_fake)
     _backward_operator = torch.library.custom_op("flashladder::attention_backward", _run_backward, mutates_args=())
     _backward_operator.register_fake(lambda q, k, v, *_: tuple(torch.empty_like(x) for x in (q, k, v)))
+    _paged_operator = torch.library.custom_op("flashladder::paged_attention", _run_paged, mutates_args=())
+    _paged_operator.register_fake(_fake_paged)
     _operator.register_autograd(_gradients, setup_context=_save)
     _backward_operator.register_autograd(_refuse_second_derivatives)
 else:
-    _operator, _backward_operator = _run, _run_backward
+    _operator, _backward_operator, _paged_operator = _run, _run_backward, _run_paged
 
 
 def _check(q, **tensors):
@@ -124,3 +140,11 @@ def attention_backward(q, k, v, out, lse, dout, causal, scale, stage):
     """flashladder.attention_backward of PyTorch tensors."""
     _check(q, k=k, v=v, out=out, lse=lse, dout=dout)
     return _backward_operator(q, k, v, out, lse, dout, bool(causal), scale, str(stage))
+
+
+def paged_attention(q, k_pages, v_pages, block_table, lengths, causal, scale, stage, return_lse, n_k):
+    """flashladder.paged_attention of PyTorch tensors."""
+    _check(q, k_pages=k_pages, v_pages=v_pages, block_table=block_table, lengths=lengths)
+    out, lse = _paged_operator(q, k_pages, v_pages, block_table, lengths, bool(causal), scale, str(stage), bool(return_lse),
+                               n_k)
+    return (out, lse) if return_lse else out

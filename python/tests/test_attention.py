@@ -85,6 +85,85 @@ def test_a_step_of_decoding():
     assert np.abs(lse - expected_lse).max() < 1e-3
 
 
+def in_pages(k, lengths, page_size, seed=1):
+    """A pool of pages with the keys of sequences in it, NaN everywhere else, and the table of where they are."""
+    batch, heads, n_k, d = k.shape
+    of_sequence = -(-n_k // page_size)
+    order = np.random.default_rng(seed).permutation(batch * of_sequence + 1)
+    pool = np.full((len(order), heads, page_size, d), np.nan, k.dtype)
+    table = np.full((batch, of_sequence), -7, np.int32)  # nobody follows what is behind the last page
+    for b in range(batch):
+        for j in range(0, lengths[b], page_size):
+            table[b, j // page_size] = page = order[b * of_sequence + j // page_size]
+            rows = k[b, :, j:min(j + page_size, lengths[b])]
+            pool[page, :, :rows.shape[1]] = rows
+    return pool, table
+
+
+def paged(lengths=(75, 0, 32, 130), n_q=2, page_size=16):
+    q, k, v = inputs((len(lengths), 6, n_q, 64), kv=(len(lengths), 2, max(lengths), 64), dtype="float16")
+    (k_pages, table), (v_pages, _) = (in_pages(x, lengths, page_size) for x in (k, v))
+    return q, k, v, k_pages, v_pages, table, np.array(lengths, np.int32)
+
+
+def check_paged(out, lse, q, k, v, lengths, causal):
+    for b, length in enumerate(lengths):
+        if length == 0:
+            assert not out[b].any() and np.isneginf(lse[b]).all()
+            continue
+        expected, expected_lse = reference(*(x[b:b + 1, :, :n] for x, n in ((q, None), (k, length), (v, length))), causal)
+        check(out[b:b + 1], expected, "float16")
+        assert np.abs(lse[b:b + 1] - expected_lse).max() < 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_in_pages(causal):
+    q, k, v, k_pages, v_pages, table, lengths = paged()
+    out, lse = flashladder.paged_attention(q, k_pages, v_pages, table, lengths, causal=causal, return_lse=True)
+    check_paged(out, lse, q, k, v, lengths, causal)
+    rows_first = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) for x in (k_pages, v_pages)]
+    again = flashladder.paged_attention(q, *rows_first, table, lengths, causal=causal, max_length=130)
+    np.testing.assert_array_equal(again, out)
+
+
+def test_errors_of_pages():
+    q, _, _, k_pages, v_pages, table, lengths = paged()
+
+    def wrong(error, match, q=q, k_pages=k_pages, v_pages=v_pages, table=table, lengths=lengths, **options):
+        with pytest.raises(error, match=match):
+            flashladder.paged_attention(q, k_pages, v_pages, table, lengths, **options)
+    wrong(ValueError, r"k_pages has shape .* but must have \(pages, kv_heads, page_size, d\)", k_pages=k_pages[0])
+    wrong(ValueError, "v_pages has pages: .*, but k_pages has", v_pages=v_pages[1:])
+    wrong(TypeError, "block_table has dtype int64, but must have int32", table=table.astype(np.int64))
+    wrong(ValueError, "block_table must have a row for q's 4 sequences", table=table[1:])
+    wrong(ValueError, "lengths must have a number for q's 4 sequences", lengths=lengths[1:])
+    wrong(ValueError, "block_table is not contiguous", table=np.repeat(table, 2, axis=1)[:, ::2])
+    wrong(ValueError, "sequence 3 has length 1000, but must have 0 to 144 keys", lengths=np.array([75, 0, 32, 1000], np.int32))
+    wrong(ValueError, "sequence 3 has length 130, but must have 0 to 100 keys", max_length=100)
+    wrong(ValueError, "max_length is 0", max_length=0)
+    bad = table.copy()
+    bad[0, 4] = len(k_pages)
+    wrong(ValueError, rf"block_table\[0\]\[4\] is {len(k_pages)}, but the pool has pages 0 to {len(k_pages) - 1}", table=bad)
+    wrong(ValueError, "page_size is 12, but must be a multiple of 8", k_pages=k_pages[:, :, :12], v_pages=v_pages[:, :, :12])
+    wrong(ValueError, "14-lcsf does not compute paged attention", stage="14-lcsf")
+
+
+@needs_torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_hopper)])
+def test_keys_in_pages_with_torch(device):
+    q, k, v, k_pages, v_pages, table, lengths = paged()
+    given = [torch.from_numpy(x).to(device) for x in (q, k_pages, v_pages, table, lengths)]
+    out, lse = flashladder.paged_attention(*given, return_lse=True)
+    check_paged(as_array(out), as_array(lse), q, k, v, lengths, False)
+    if device == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            again = flashladder.paged_attention(*given)
+        given[4][0] = 0  # a cache grows, or not, between replays
+        graph.replay()
+        assert not again[0].any() and torch.equal(again[3], out[3])
+
+
 @pytest.mark.parametrize("stage", names(lambda stage: "f32" in stage["dtypes"]))
 def test_numpy_float32(stage):
     q, k, v = inputs((1, 2, 33, 64), (1, 2, 45, 64))

@@ -14,11 +14,17 @@ namespace {
 
 constexpr int rows_of_swizzle = 8;  // no box of TMA has a part of these
 
-std::string why_cannot(const Stage& stage, const AttentionShape& shape, const Pool& pool, bool wants_lse) {
-    std::string why = why_not_on_this_gpu(stage);
-    if (why.empty()) why = attention::why_unsupported(stage.supports, shape, wants_lse);
+}  // namespace
+
+Stage::Stage(attention::Support supports, void (*launch_supported)(const Args&),
+             std::size_t (*scratch_bytes)(const AttentionShape&))
+    : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
+
+std::string Stage::why_cannot(const AttentionShape& shape, const Pool& pool, bool wants_lse) const {
+    std::string why = why_not_on_this_gpu(*this);
+    if (why.empty()) why = attention::why_unsupported(supports, shape, wants_lse);
     const auto refuse = [&](bool condition, const std::string& text) {
-        if (why.empty() && condition) why = fmt::format("{}: {}", stage.name(), text);
+        if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
     refuse(pool.page_size < rows_of_swizzle || pool.page_size % rows_of_swizzle != 0,
            fmt::format("page_size is {}, but must be a multiple of {}", pool.page_size, rows_of_swizzle));
@@ -30,16 +36,10 @@ std::string why_cannot(const Stage& stage, const AttentionShape& shape, const Po
     return why;
 }
 
-}  // namespace
-
-Stage::Stage(attention::Support supports, void (*launch_supported)(const Args&),
-             std::size_t (*scratch_bytes)(const AttentionShape&))
-    : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
-
 void Stage::launch(const Args& given) const {
     Args args = given;
     const AttentionShape& s = args.shape;
-    std::string why = why_cannot(*this, s, args.pool, args.lse != nullptr);
+    std::string why = why_cannot(s, args.pool, args.lse != nullptr);
     const auto refuse = [&](bool condition, const std::string& text) {
         if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
@@ -72,7 +72,7 @@ std::string Stage::why_unsupported(const Problem& problem) const {
     if (problem.at("page_size") < 1)
         return fmt::format("{}: page_size is {}, but must be a multiple of {}", name(), problem.at("page_size"),
                            rows_of_swizzle);
-    return why_cannot(*this, shape_of(problem), pool_of(problem), problem.extras.contains("lse"));
+    return why_cannot(shape_of(problem), pool_of(problem), problem.extras.contains("lse"));
 }
 
 std::size_t Stage::scratch_bytes(const Problem& problem) const { return scratch_bytes_(shape_of(problem)); }

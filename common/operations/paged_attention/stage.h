@@ -18,6 +18,8 @@ public:
 
     attention::Support supports;
 
+    /// In one line why it cannot do this, and "" if it can.
+    std::string why_cannot(const AttentionShape& shape, const Pool& pool, bool wants_lse) const;
     std::size_t scratch_bytes(const AttentionShape& shape) const { return scratch_bytes_(shape); }
     /// Launches its kernels on args.stream; does not wait. Strides are as in attention's. Throws std::invalid_argument
     /// with one line that names the stage, the limit and the value, if the stage cannot do this; CudaError if a launch
