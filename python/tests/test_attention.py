@@ -155,6 +155,7 @@ def test_keys_in_pages_with_torch(device):
     given = [torch.from_numpy(x).to(device) for x in (q, k_pages, v_pages, table, lengths)]
     out, lse = flashladder.paged_attention(*given, return_lse=True)
     check_paged(as_array(out), as_array(lse), q, k, v, lengths, False)
+    torch.library.opcheck(torch.ops.flashladder.paged_attention.default, (*given, False, None, "27b-paged", True, 0))
     if device == "cuda":
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
