@@ -282,11 +282,12 @@ TEST_CASE("EXERCISE 27.3: the merge of the parts") {
         FAIL_CHECK(fmt::format("where LSE is not wanted: {}", error.what()));
         return;
     }
-    // Rows that no part sees a key of; many parts; those behind the 32nd with an LSE larger by more than exp() can do.
+    // Rows that no part sees a key of; more parts than a block has threads; those behind the first with an LSE larger by
+    // more than exp() can do.
     if (!check_merge("3 parts", shape_with(1, 1, 100, 70, 64, true), Values::normal)) return;
-    if (!check_merge("64 parts", shape_with(1, 1, 3, drawn_length(64, 1000, 2000, turn), 64), Values::normal)) return;
-    const auto growing = [](int key) { return key * 0.1; };
-    if (!check_inputs("64 parts", inputs_with_scores(shape_with(1, 1, 2, 64 * block_of_keys + 1, 64), growing, test_seed())))
+    if (!check_merge("200 parts", shape_with(1, 1, 3, drawn_length(64, 1000, 2000, turn), 64), Values::normal)) return;
+    const auto growing = [](int key) { return key * 0.05; };
+    if (!check_inputs("200 parts", inputs_with_scores(shape_with(1, 1, 2, 200 * block_of_keys + 1, 64), growing, test_seed())))
         return;
     // LSE of the parts far apart, or large in all of them.
     for (const Values values : {Values::large_offset, Values::growing_maximum, Values::peaky})
@@ -297,6 +298,31 @@ TEST_CASE("EXERCISE 27.3: the merge of the parts") {
             const int n_k = drawn_length(64, 100, 1000, turn);
             if (!check_merge(name, shape_with(2, 1, 1 + int(turn % 5), n_k, d), values)) return;
         }
+    // O in rows of other strides; NaN of one part is NaN of all, in that row alone; the same bits again.
+    AttentionShape several = shape_with(2, 2, 3, 700, 64);
+    several.batch = 2;
+    for (const Layout layout : {Layout::sequence_first, Layout::padded}) {
+        const std::string wrong = fault(variant("3 parts"), make_inputs(several, Values::normal, test_seed()), layout);
+        CHECK_MESSAGE(wrong.empty(), "rows of O lie ", layout == Layout::padded ? "with gaps between them" : "as (N_q, heads, d)",
+                      ": ", wrong);
+        if (!wrong.empty()) return;
+    }
+    Inputs with_nan = make_inputs(several, Values::normal, test_seed());
+    const size_t row_of_nan = test_seed() % several.lse_elements(), d = size_t(several.head_dim);
+    with_nan.Q.at(row_of_nan * d + 7) = std::numeric_limits<float>::quiet_NaN();
+    const Outputs merged = run(variant("8 parts"), with_nan, true);
+    for (size_t row = 0; row < several.lse_elements(); ++row) {
+        const bool is_nan = std::isnan(merged.lse[row]) && std::isnan(merged.O[row * d]);
+        const bool is_number = !std::isnan(merged.lse[row]) && !std::isnan(merged.O[row * d]);
+        const std::string wrong = (row == row_of_nan ? is_nan : is_number) ? "" : fmt::format(
+            "{}: {} alone has a NaN in its query, in all its 8 parts; of {} LSE is {}, O[0] is {}", to_string(several),
+            row_in_words(several, row_of_nan), row_in_words(several, row), merged.lse[row], merged.O[row * d]);
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        if (!wrong.empty()) return;
+    }
+    const Inputs numbers = make_inputs(several, Values::normal, test_seed());
+    const Outputs before = run(variant("8 parts"), numbers, true);
+    check_same_bits(run(variant("8 parts"), numbers, true), before, "in the run before", to_string(several));
 #ifndef FLASHLADDER_GPU
     // A thread may read two columns one by one, which asks for their sectors twice, and all warps LSE, time and again:
     // of 256 columns that is little. Not all warps all of O.

@@ -250,7 +250,7 @@ Registration variant() {
     return {{s, [](const ForwardArgs& args) { launch_in(parts, args); },
              [](const AttentionShape& shape) { return bytes_of_partial_results(shape, parts); }}};
 }
-const Registration variants[] = {variant<1>(), variant<3>(), variant<8>(), variant<64>()};
+const Registration variants[] = {variant<1>(), variant<3>(), variant<8>(), variant<200>()};
 
 }  // namespace
 }  // namespace flashladder::attention
