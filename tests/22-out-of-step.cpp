@@ -13,10 +13,10 @@
 #include "attention_backward_suite.h"
 #include "harness/asked.h"
 #include "launch.h"
-#include "lcsf/ring.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
+#include "lcsf/ring.h"
 #include "warp_activity.h"
 #endif
 
