@@ -5,8 +5,8 @@
 // Saves     work: what remains is the density, the share of blocks that are listed.
 // Costs     a launch before the kernel, and a number that is read before a tile can be asked for.
 // Source    FlashAttention (Dao et al., 2022), section 3.3: block-sparse FlashAttention; rung 14 for the kernel
-// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; lists by head or for all;
-//           scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; lists by head or for
+//           all; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
@@ -196,7 +196,8 @@ void launch(const Args& args) {
 
 const attention::Support supports{.stage = "26-block-lists", .head_dims = {64, 128},
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
-                                  .grouped_query = true, .positive_scale = true, .compute_capability = 90};
+                                  .grouped_query = true, .strides = true, .positive_scale = true,
+                                  .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
 }  // namespace
