@@ -85,7 +85,7 @@ def flex_run(of, mask):
     def numbers(blocks):
         """How many a row has, and which: those first, then the others."""
         return (blocks.sum(1, dtype=torch.int32)[None, None],
-                blocks.int().argsort(1, descending=True, stable=True).int()[None, None].contiguous())
+                blocks.int().argsort(dim=1, descending=True, stable=True).int()[None, None].contiguous())
     block_mask = BlockMask.from_kv_blocks(*numbers(partial), *numbers(listed & ~partial), BLOCK_SIZE=BLOCK,
                                           mask_mod=causal_scores if of.causal else None, seq_lengths=(of.n_q, of.n_k))
     global compiled
