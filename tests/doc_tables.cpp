@@ -106,6 +106,24 @@ TEST_CASE("keys in pages: times, what is counted, and no row of 27b is one of 27
     CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.002 | 512 |"));
 }
 
+TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer of each") {
+    const auto row = [](const char* stage, const json& shape, double ms) {
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", 77}};
+    };
+    json pages = attention(128, 1, false, 16, 64, 8);
+    pages["keys"] = 131072, pages["page_size"] = 16;
+    const json sequences = {{"head_dim", 64}, {"causal", true}, {"heads", 16}, {"sequences", "8 up to 2048"}, {"rows", 8000}};
+    const Project project;
+    project.write("pages.json", measured({{"copy_gb_per_s", 3000},
+                                          {"rows", {row("27b-paged", pages, 0.2), row("peer:flashinfer", pages, 0.25)}}}));
+    json wrong = row("peer:flashinfer", sequences, 1);
+    wrong.erase("ms"), wrong.erase("tflops");
+    project.write("varlen.json", measured({{"rows", {row("26b-varlen", sequences, 0.1), wrong,
+                                                     row("peer:varlen_attn", sequences, 0.15)}}}));
+    CHECK(project.has("pages-beside rung=27b", "| 128 | 16 | 64 | 8 | 131072 | 16 | 200.0 | 250.0 | 77% | 1.25 |"));
+    CHECK(project.has("varlen-beside rung=26b", "| 64 | yes | 16 | 8 up to 2048 | 8000 | 100.0 | wrong | 150.0 | 1.50 |"));
+}
+
 TEST_CASE("lists beside flex_attention: times of one problem in a line, and what is missing or wrong stays visible") {
     const auto row = [](const char* stage, const char* lists, double ms) {
         json shape = attention(128, 16384, true, 1, 16, 16);

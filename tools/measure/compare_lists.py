@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 
-from card import card_state, clocks_of
+from card import clocks_of
 from checks import ALLOWED_ERROR, errors
 from compare_torch import (copy_gb_per_s, cudnn_version, first_line, format_table, matmul_tflops, random_inputs, speed_ratio,
                            time_variants)

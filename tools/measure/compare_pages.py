@@ -17,7 +17,7 @@ import random
 import statistics
 import sys
 
-from card import card_state, clocks_of
+from card import clocks_of
 from checks import ALLOWED_ERROR
 from compare_torch import (copy_gb_per_s, cudnn_version, first_line, format_table, matmul_tflops, speed_ratio, time_variants)
 from kernels import LIBRARY, flashinfer_paged_run, open_library, paged_run, torch
