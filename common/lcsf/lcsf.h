@@ -11,6 +11,7 @@
 //                                 end: Q_i and O_i
 //   Problem                       the parameter of the kernel, tensor maps and all
 //   Task, tasks(p), task(p, n)    how many tasks there are, and which one is number n
+//   most_tasks(p)                 on the host, by a Kernel whose tasks(p) only the device knows: how many there may be
 //   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
 //   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
 //                                 by one thread: ask for a tile, whose bytes `full` counts
@@ -296,10 +297,20 @@ __global__ void __launch_bounds__(warpgroup*(1 + Kernel::consumers), 1)
     }
 }
 
+/// For so many the host launches.
+template <class Kernel>
+int most_tasks(const typename Kernel::Problem& p) {
+    if constexpr (requires { Kernel::most_tasks(p); }) {
+        return Kernel::most_tasks(p);
+    } else {
+        return Kernel::tasks(p);
+    }
+}
+
 /// Launches a Kernel for all tasks of p. The dynamic schedule needs `taken`, a word of device memory. Throws CudaError.
 template <class Kernel>
 void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
-    const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+    const int tasks = most_tasks<Kernel>(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
