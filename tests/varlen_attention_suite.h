@@ -11,6 +11,7 @@
 #include "harness/run.h"
 #include "operations/varlen_attention/configurations.h"
 #include "operations/varlen_attention/operation.h"
+#include "operations/varlen_attention/plan.h"
 #include "operations/varlen_attention/stage.h"
 #include "suite.h"
 #include "test_seed.h"
@@ -23,8 +24,6 @@
 namespace flashladder::varlen_attention {
 
 using attention::Values;
-
-constexpr int unit = 64;  // queries of a consumer
 
 /// The stage under test: the only one that is linked into the program. And one of its variants.
 const Stage& stage_under_test();

@@ -23,8 +23,6 @@
 namespace flashladder::varlen_attention {
 namespace {
 
-using attention::unit;
-
 // ---- before: which tasks there are, and in which order
 
 /// By the device alone: the host has not seen the lists.
@@ -39,9 +37,8 @@ struct Planner {
     struct Place {
         int sequence, block;  // of queries
     };
-    /// Blocks of a sequence have places side by side. Sequence b's begin at this one: no sequence has more blocks than
-    /// there are places up to the next one's, as at most the last one is not full.
-    __device__ int first_place(int b) const { return cu_seqlens_q[b] / (consumers * unit) + b; }
+    /// The first one of sequence b.
+    __device__ int first_place(int b) const { return places_of(cu_seqlens_q[b], b, consumers); }
     /// Whose place x is. Some places have no block: there, `block` is one that the sequence has not.
     __device__ Place place(int x) const {
         // EXERCISE 26b.1 Which sequence's places have begun last, up to x? In the starter all are sequence 0's.
@@ -112,7 +109,7 @@ tile::TensorMap<Tile> packed_map(const void* tensor, const Strides& strides, int
 }
 template <class Tile>
 __device__ Box box_of(int first, int N, int i) {
-    const int rows = min(max(N - i, 0), Tile::rows);
+    const int rows = min(N - i, Tile::rows);  // with less than none a box lies further behind the end
     return {Tile::rows - rows, first + i + rows};
 }
 // END 26b.3
@@ -205,14 +202,10 @@ struct VarlenAttention
 
 // ---- launch
 
-/// More than blocks of queries that a head can have.
-int places_of(const AttentionShape& s, int sequences, const Configuration& c) {
-    return s.n_q / (c.consumers * unit) + sequences;
-}
 /// The plan, how many tasks it has, and the word that counts those that are taken.
 template <std::size_t number>
 std::size_t scratch_bytes(const AttentionShape& s, int sequences) {
-    return places_of(s, sequences, configurations[number]) * sizeof(PlannedTask) + sizeof(int) + sizeof(unsigned);
+    return places_of(s.n_q, sequences, configurations[number].consumers) * sizeof(PlannedTask) + sizeof(int) + sizeof(unsigned);
 }
 
 template <class Element, bool causal, std::size_t number>
@@ -220,7 +213,7 @@ void launch_configuration(const Args& args) {
     constexpr Configuration config = configurations[number];
     using Kernel = VarlenAttention<Element, causal, config>;
     const AttentionShape& s = args.shape;
-    const int places = places_of(s, args.sequences, config);
+    const int places = places_of(s.n_q, args.sequences, config.consumers);
     PlannedTask* const plan = static_cast<PlannedTask*>(args.scratch);
     int* const planned = reinterpret_cast<int*>(plan + places);
     launch_kernel(plan_tasks, {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream},

@@ -21,8 +21,9 @@ __device__ int plan_longest_first(Task* plan, int places, Find find) {
     for (int x = own; x < places; x += buckets) atomicMax(&longest, find(x).steps);
     __syncthreads();
     const int most = longest, width = most / buckets + 1;
+    const auto bucket_of = [&](int steps) { return (most - steps) / width; };
     for (int x = own; x < places; x += buckets)
-        if (const int steps = find(x).steps) atomicAdd(&behind[(most - steps) / width], 1);
+        if (const int steps = find(x).steps) atomicAdd(&behind[bucket_of(steps)], 1);
     __syncthreads();
     for (int distance = 1; distance < buckets; distance *= 2) {  // sums of 2, 4, 8, ... buckets up to each
         const int before = own >= distance ? behind[own - distance] : 0;
@@ -34,7 +35,7 @@ __device__ int plan_longest_first(Task* plan, int places, Find find) {
     __syncthreads();  // all have read it
     for (int x = own; x < places; x += buckets) {
         const Task task = find(x);
-        if (task.steps > 0) plan[atomicAdd(&behind[(most - task.steps) / width], -1) - 1] = task;
+        if (task.steps > 0) plan[atomicAdd(&behind[bucket_of(task.steps)], -1) - 1] = task;
     }
     return tasks;
 }
