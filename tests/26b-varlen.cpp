@@ -19,8 +19,8 @@ namespace {
 
 using std::size_t;
 
-/// What the stage under test has planned for a head, and how the launch failed, if it did. `is_there`: whether the kernel
-/// that plans has come to its end.
+/// What the stage under test has planned for a head, and how the launch failed, if it did. `is_there`: whether the
+/// kernel that plans has come to its end.
 struct Plan {
     std::vector<PlannedTask> tasks;
     std::string error;
@@ -76,9 +76,10 @@ std::string wrong_plan(const Case& c, Of what) {
         const int N_q = c.sequences.n_q(b), N_k = c.sequences.n_k(b);
         if (what == Of::tasks || task.steps == of->steps) continue;
         const int seen = c.shape.causal ? std::clamp(of->last + 1 + N_k - N_q, 0, N_k) : N_k;
-        return wrong(fmt::format("the task with {} has {} steps, expected {}: its last query sees {} of {} keys, and a "
-                                 "step has {}",
-                                 who, task.steps, of->steps, seen, N_k, tiles.B_c));
+        return wrong(
+            fmt::format("the task with {} has {} steps, expected {}: its last query sees {} of {} keys, and a "
+                        "step has {}",
+                        who, task.steps, of->steps, seen, N_k, tiles.B_c));
     }
     for (size_t x = 0; x < expected.size(); ++x)
         if (times[x] == 0)
@@ -99,7 +100,8 @@ TEST_CASE("EXERCISE 26b.1: which sequence's block of queries has a place") {
     const auto some = [&](int most) { return 16 * int(random() % unsigned(most / 16 + 1)); };
     for (const int d : {64, 128, 256}) {
         const int B_r = tiles_of(d).consumers * unit, n = 16 + some(400);
-        // Two sequences; full blocks, and blocks that are nearly empty; sequences without queries, first, last, between.
+        // Two sequences; full blocks, and blocks that are nearly empty; sequences without queries, first, last,
+        // between.
         for (const std::vector<int>& n_q : {std::vector{B_r, B_r},
                                             {16, 16, 16},
                                             {B_r + 16, B_r - 16, 2 * B_r},
@@ -154,10 +156,10 @@ std::string wrong_keys(const Case& c) {
                 if (std::abs(keys - expected) <= 0.02 * expected) continue;
                 std::string which = fmt::format("key {}", x);
                 for (int j = int(x) + int(d); j < N_k; j += int(d)) which += fmt::format(", {}", j);
-                return fmt::format("query {} of sequence {}, which has keys 0 to {}, has taken up {:.2g} of {}, "
-                                   "expected {} ({})",
-                                   i, b, N_k - 1, keys, expected == 1 ? which : "keys " + which.substr(4), expected,
-                                   c.words());
+                return fmt::format(
+                    "query {} of sequence {}, which has keys 0 to {}, has taken up {:.2g} of {}, "
+                    "expected {} ({})",
+                    i, b, N_k - 1, keys, expected == 1 ? which : "keys " + which.substr(4), expected, c.words());
             }
     }
     return "";
@@ -175,9 +177,8 @@ std::string wrong_bytes([[maybe_unused]] const Case& c) {
                    ? ""
                    : fmt::format("{}: found {}, expected {} ({})", what, found / row, expected / row, c.words());
     };
-    std::string wrong =
-        compared("rows of O that are written, of all heads: those of sequences, once",
-                 counts.tensors["O"].written.requested_bytes, queries * row);
+    std::string wrong = compared("rows of O that are written, of all heads: those of sequences, once",
+                                 counts.tensors["O"].written.requested_bytes, queries * row);
     for (const char* name : {"K", "V"})
         if (wrong.empty())
             wrong = compared(fmt::format("rows of {} that are read: a task's own, once", name).c_str(),
@@ -202,8 +203,7 @@ TEST_CASE("EXERCISE 26b.3: what is loaded and stored ends with the sequence") {
                                        {{n, m, 3}, {m, n, 100}}}) {
             const Case c = case_of(n_q, n_k, d, false, 2, 2);
             std::string wrong = wrong_keys(c);
-            for (int b = 0; b < c.sequences.count() && wrong.empty(); ++b)
-                wrong = reached_by_others(c, b, test_seed());
+            for (int b = 0; b < c.sequences.count() && wrong.empty(); ++b) wrong = reached_by_others(c, b, test_seed());
             if (wrong.empty()) wrong = wrong_bytes(c);
             if (wrong.empty()) wrong = fault(stage_under_test(), c, Values::normal, test_seed());
             CHECK_MESSAGE(wrong.empty(), wrong);
@@ -235,8 +235,8 @@ TEST_CASE("planned: the longest tasks of a head come first") {
         for (size_t n = 1; n < plan.tasks.size(); ++n) {
             const int before = plan.tasks[n - 1].steps, here = plan.tasks[n].steps;
             const bool good = (longest - before) / width <= (longest - here) / width;
-            CHECK_MESSAGE(good, fmt::format("task {} has {} steps, and the one before it {} ({})", n, here, before,
-                                            c.words()));
+            CHECK_MESSAGE(
+                good, fmt::format("task {} has {} steps, and the one before it {} ({})", n, here, before, c.words()));
             if (!good) return;
         }
     }

@@ -7,7 +7,8 @@
 namespace flashladder::varlen_attention {
 namespace {
 
-TEST_CASE("counted: of K and V the rows of blocks that a task sees, once; of Q and O each row once; matrix instructions") {
+TEST_CASE(
+    "counted: of K and V the rows of blocks that a task sees, once; of Q and O each row once; matrix instructions") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.head_dims)
         for (const bool causal : {false, true}) {

@@ -1,6 +1,6 @@
 // The checks that every kernel of packed sequences passes, whatever its idea: it computes what
-// operations/varlen_attention/problem.h says, for every shape and all lists that it accepts, and it refuses the others in
-// words.
+// operations/varlen_attention/problem.h says, for every shape and all lists that it accepts, and it refuses the others
+// in words.
 #include "varlen_attention_suite.h"
 
 #include <doctest/doctest.h>
@@ -61,9 +61,7 @@ std::string difference(const Case& c, const Data& data, const Data& outputs,
     const attention::Comparison result =
         compare({outputs.tensors.at("O"), outputs.tensors.at("lse")}, inputs, reference_attention(inputs, rows),
                 standard_attention(inputs, rows), judge);
-    return result.passed
-               ? ""
-               : result.describe(c.words(), [&](size_t row) { return place_of_row(c.sequences, row); });
+    return result.passed ? "" : result.describe(c.words(), [&](size_t row) { return place_of_row(c.sequences, row); });
 }
 
 }  // namespace
@@ -91,10 +89,9 @@ std::string reached_by_others(const Case& c, int b, std::uint64_t seed) {
     const Data alone = inputs_of_case(c, Values::normal, seed);
     Data data = alone;
     const size_t d = size_t(c.shape.head_dim);
-    for (const auto& [name, heads, first, behind] :
-         {std::tuple("Q", c.shape.heads, all.first_q(b), all.first_q(b + 1)),
-          {"K", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)},
-          {"V", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)}}) {
+    for (const auto& [name, heads, first, behind] : {std::tuple("Q", c.shape.heads, all.first_q(b), all.first_q(b + 1)),
+                                                     {"K", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)},
+                                                     {"V", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)}}) {
         std::vector<float>& tensor = data.tensors.at(name);
         for (size_t x = 0; x < tensor.size(); ++x) {
             const int row = int(x / d / size_t(heads));
@@ -126,9 +123,7 @@ std::string reached_by_others(const Case& c, int b, std::uint64_t seed) {
     if (rows.empty()) return "";
     const attention::Comparison result =
         compare({O, lse}, inputs, reference_attention(inputs, rows), standard_attention(inputs, rows));
-    return result.passed
-               ? ""
-               : result.describe(c.words(), [&](size_t row) { return place_of_row(c.sequences, row); });
+    return result.passed ? "" : result.describe(c.words(), [&](size_t row) { return place_of_row(c.sequences, row); });
 }
 
 std::vector<ExpectedTask> expected_tasks(const Case& c, const Configuration& tiles) {
@@ -181,7 +176,8 @@ std::vector<int> drawn_lengths(std::mt19937_64& random, int sequences, int most)
 std::vector<int> lengths_about_tiles(std::mt19937_64& random, int head_dim) {
     const Configuration& tiles = tiles_of(head_dim);
     const int B_r = tiles.consumers * unit;
-    std::vector<int> all{0, 1, 15, 16, 17, 63, 64, 65, tiles.B_c - 1, tiles.B_c + 1, B_r - 1, B_r, B_r + 1, 2 * tiles.B_c};
+    std::vector<int> all{0,       1,   15,      16,           17, 63, 64, 65, tiles.B_c - 1, tiles.B_c + 1,
+                         B_r - 1, B_r, B_r + 1, 2 * tiles.B_c};
     std::ranges::shuffle(all, random);
     return all;
 }
@@ -232,7 +228,8 @@ TEST_CASE("agrees with the reference: causal, with more queries than keys and wi
     }
 }
 
-TEST_CASE("agrees with the reference: sequences without keys give 0 and an LSE of -infinity; those without queries nothing") {
+TEST_CASE(
+    "agrees with the reference: sequences without keys give 0 and an LSE of -infinity; those without queries nothing") {
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
     struct Lengths {
@@ -419,11 +416,12 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
                 packed.insert(packed.end(), first, first + std::ptrdiff_t(d));
                 std::fill_n(first, d, untouched);
             }
-        const std::string where = fmt::format("rows are {} elements apart, heads {} ({})", O.strides.row, O.strides.head,
-                                              c.words());
+        const std::string where =
+            fmt::format("rows are {} elements apart, heads {} ({})", O.strides.row, O.strides.head, c.words());
         const auto written = std::ranges::find_if(all, [&](float x) { return x != untouched; });
-        CHECK_MESSAGE((written == all.end()), fmt::format("something is written around O, {} elements from its start: {}",
-                                                          written - all.begin() - std::ptrdiff_t(O.begin), where));
+        CHECK_MESSAGE((written == all.end()),
+                      fmt::format("something is written around O, {} elements from its start: {}",
+                                  written - all.begin() - std::ptrdiff_t(O.begin), where));
         if (written != all.end()) return;
         std::vector<float> all_lse = lse.download(rows_of_lse + 2 * lse_around, DType::f32);
         for (size_t x = 0; x < lse_around; ++x) {
@@ -468,6 +466,7 @@ TEST_CASE("gives the same bits again, whatever its scratch holds") {
         if (const size_t bytes = stage_under_test().scratch_bytes(c.shape, c.sequences.count()))
             check_cuda(cudaMemset(device.scratch, garbage, bytes), "scratch");
         for (int times = 0; times < 2; ++times) {
+            check_cuda(cudaMemset(device.tensors.at("O"), 0xFF, c.shape.q_elements() * 2), "O");  // NaN
             stage_under_test().launch(device);
             check_cuda(cudaDeviceSynchronize(), "launch");
             const std::vector<float> O = problem.outputs().tensors.at("O");

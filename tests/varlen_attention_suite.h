@@ -51,8 +51,8 @@ std::string fault(const Stage& stage, const Case& c, Values values, std::uint64_
 /// Returns whether nothing is.
 bool check_agrees(const Case& c, Values values, std::uint64_t seed);
 
-/// Runs the stage where all that does not belong to sequence b is NaN. What of it has reached b, in words; "" if nothing
-/// has.
+/// Runs the stage where all that does not belong to sequence b is NaN. What of it has reached b, in words; "" if
+/// nothing has.
 std::string reached_by_others(const Case& c, int b, std::uint64_t seed);
 
 /// What tasks are, in the order of sequences.

@@ -1,8 +1,8 @@
 // Rung 26b: sequences of unlike length, packed row behind row. A box of TMA ends where its sequence does.
 //
-// Idea      a tensor map has one dimension more, whose stride is the row's again. So a row has many coordinates, and the
-//           end of a dimension can lie behind any row: behind the last one of each sequence. What is behind it comes as
-//           zeros, moves no byte, and is not written.
+// Idea      a tensor map has one dimension more, whose stride is the row's again. So a row has many coordinates, and
+//           the end of a dimension can lie behind any row: behind the last one of each sequence. What is behind it comes
+//           as zeros, moves no byte, and is not written.
 // Saves     padding, and all that would keep neighbours apart: a map for each sequence, zeros by hand, plain stores.
 // Costs     a small kernel before, as the host knows neither how many tasks there are nor how long they are.
 // Source    Triton's ragged descriptors, which have two dimensions more; rung 14 for the kernel, 26 for the order
@@ -32,7 +32,8 @@ struct Planner {
     bool causal;
     int places;
     PlannedTask* plan;
-    int* planned;  // how many tasks a head has
+    int* planned;     // how many tasks a head has
+    unsigned* taken;  // of all, by the blocks of the kernel behind
 
     struct Place {
         int sequence, block;  // of queries
@@ -51,12 +52,12 @@ struct Planner {
         return {low, x - first_place(low)};
         // END 26b.1
     }
-    /// How many blocks of keys the queries from i on see, of a sequence with N_q queries and N_k keys, where `behind` is
-    /// the query behind the last one of the task, or a later one.
+    /// The steps of a task, of a sequence with N_q queries and N_k keys. `behind` is the query behind its last one, or a
+    /// later one.
     __device__ int steps(int behind, int N_q, int N_k) const {
         // EXERCISE 26b.2 A task goes over the blocks from key 0 on, of B_c keys, up to the last one of which one of its
-        // queries sees a key. It has a step, too, if they see none. In the starter over all keys of the sequence: right,
-        // if it has keys, and too much.
+        // queries sees a key. It has a step, too, if they see none. In the starter over all keys of the sequence:
+        // right, if it has keys, and too much.
         // STARTER return (N_k + B_c - 1) / B_c;
         const int seen = causal ? min(N_k, behind + N_k - N_q) : N_k;
         return max((seen + B_c - 1) / B_c, 1);
@@ -75,10 +76,11 @@ struct Planner {
     }
 };
 
-/// One block.
+/// One block. The kernel behind may begin to begin.
 __global__ void __launch_bounds__(attention::buckets) plan_tasks(const Planner p) {
+    cudaTriggerProgrammaticLaunchCompletion();
     const int tasks = attention::plan_longest_first(p.plan, p.places, [&](int x) { return p.find(x); });
-    if (threadIdx.x == 0) *p.planned = tasks;
+    if (threadIdx.x == 0) *p.planned = tasks, *p.taken = 0;
 }
 
 // ---- boxes that end with a sequence
@@ -88,9 +90,9 @@ __global__ void __launch_bounds__(attention::buckets) plan_tasks(const Planner p
 struct Box {
     int row, end;
 };
-// EXERCISE 26b.3 Build: a map of a packed tensor of `rows` rows, and where in it the box of the rows from i on lies, of a
-// sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner. In
-// the starter a box has whatever is there: right where nothing comes behind the sequence.
+// EXERCISE 26b.3 Build: a map of a packed tensor of `rows` rows, and where in it the box of the rows from i on lies, of
+// a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner.
+// In the starter a box has whatever is there: right where nothing comes behind the sequence.
 // STARTER template <class Tile>
 // STARTER tile::TensorMap<Tile> packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
 // STARTER     return tile::make_tensor_map<Tile>(tensor, {strides.head, strides.row, strides.row}, heads, 1,
@@ -205,7 +207,8 @@ struct VarlenAttention
 /// The plan, how many tasks it has, and the word that counts those that are taken.
 template <std::size_t number>
 std::size_t scratch_bytes(const AttentionShape& s, int sequences) {
-    return places_of(s.n_q, sequences, configurations[number].consumers) * sizeof(PlannedTask) + sizeof(int) + sizeof(unsigned);
+    const int places = places_of(s.n_q, sequences, configurations[number].consumers);
+    return places * sizeof(PlannedTask) + sizeof(int) + sizeof(unsigned);
 }
 
 template <class Element, bool causal, std::size_t number>
@@ -216,9 +219,10 @@ void launch_configuration(const Args& args) {
     const int places = places_of(s.n_q, args.sequences, config.consumers);
     PlannedTask* const plan = static_cast<PlannedTask*>(args.scratch);
     int* const planned = reinterpret_cast<int*>(plan + places);
+    unsigned* const taken = reinterpret_cast<unsigned*>(planned + 1);
     launch_kernel(plan_tasks, {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream},
                   Planner{args.cu_seqlens_q, args.cu_seqlens_k, args.sequences, config.consumers, config.B_c, causal,
-                          places, plan, planned});
+                          places, plan, planned, taken});
     AttentionShape unequal = s;  // tasks are of unlike length, as if causal
     unequal.causal = true, unequal.n_k = std::max(s.n_k, 1);
     const typename Kernel::Problem problem{
@@ -228,7 +232,7 @@ void launch_configuration(const Args& args) {
         packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads),
         plan, planned, places * s.heads, s.heads, attention::heads_of_a_section(unequal, config.section),
         s.heads / s.kv_heads, s.n_q, tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
-    lcsf::launch<Kernel>(problem, reinterpret_cast<unsigned*>(planned + 1), args.stream);
+    lcsf::launch<Kernel>(problem, taken, args.stream);
 }
 void launch(const Args& args) {
     attention::with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {

@@ -7,9 +7,9 @@ namespace flashladder::attention {
 
 constexpr int buckets = 512;  // and threads of a block
 
-/// Puts the tasks find(0) to find(places - 1) that have steps into `plan`, side by side, those with the most steps first,
-/// and returns how many they are. Only with more steps than buckets do several lengths share one, in any order. By all
-/// threads of a block of `buckets`.
+/// Puts the tasks find(0) to find(places - 1) that have steps into `plan`, side by side, those with the most steps
+/// first, and returns how many they are. Only with more steps than buckets do several lengths share one, in any order.
+/// By all threads of a block of `buckets`.
 template <class Task, class Find>
 __device__ int plan_longest_first(Task* plan, int places, Find find) {
     __shared__ int behind[buckets];  // first how many tasks a bucket has, then the place behind its last one

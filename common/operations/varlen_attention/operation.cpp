@@ -59,8 +59,8 @@ public:
         };
         const std::string lengths =
             !is_drawn(problem) ? "given sequences"
-            : others > 0       ? fmt::format("one of {}, others up to {}", by(problem.at("n_q"), problem.at("n_k")), others)
-                               : "up to " + by(problem.at("n_q"), problem.at("n_k"));
+            : others > 0 ? fmt::format("one of {}, others up to {}", by(problem.at("n_q"), problem.at("n_k")), others)
+                         : "up to " + by(problem.at("n_q"), problem.at("n_k"));
         return fmt::format("B {} H {} rows {} d {}{}, {}{}", problem.at("batch"), heads, by(s.n_q, s.n_k), s.head_dim,
                            s.causal ? " causal" : "", lengths, draw <= 1 ? "" : fmt::format(" (draw {})", draw));
     }
@@ -68,9 +68,12 @@ public:
     std::vector<Tensor> all_tensors(const Problem& p) const override {
         const AttentionShape s = shape_of(p);
         const std::int64_t d = s.head_dim, places = p.at("batch") + 1;
-        return {{"Q", {s.n_q, s.heads, d}, p.dtype},        {"K", {s.n_k, s.kv_heads, d}, p.dtype},
-                {"V", {s.n_k, s.kv_heads, d}, p.dtype},     {"cu_seqlens_q", {places}, DType::i32},
-                {"cu_seqlens_k", {places}, DType::i32},     {"O", {s.n_q, s.heads, d}, p.dtype, true},
+        return {{"Q", {s.n_q, s.heads, d}, p.dtype},
+                {"K", {s.n_k, s.kv_heads, d}, p.dtype},
+                {"V", {s.n_k, s.kv_heads, d}, p.dtype},
+                {"cu_seqlens_q", {places}, DType::i32},
+                {"cu_seqlens_k", {places}, DType::i32},
+                {"O", {s.n_q, s.heads, d}, p.dtype, true},
                 {"lse", {s.heads, s.n_q}, DType::f32, true, true}};
     }
 
@@ -180,9 +183,17 @@ private:
 
 Problem problem_with(const AttentionShape& s, const Lengths& lengths, bool wants_lse) {
     Problem problem{&operation(),
-                    {{"batch", lengths.sequences}, {"heads", s.heads}, {"kv_heads", s.kv_heads},
-                     {"n_q", lengths.n_q}, {"n_k", lengths.n_k}, {"head_dim", s.head_dim}, {"causal", s.causal},
-                     {"others", lengths.others}, {"draw", 0}, {"total_q", 0}, {"total_k", 0}},
+                    {{"batch", lengths.sequences},
+                     {"heads", s.heads},
+                     {"kv_heads", s.kv_heads},
+                     {"n_q", lengths.n_q},
+                     {"n_k", lengths.n_k},
+                     {"head_dim", s.head_dim},
+                     {"causal", s.causal},
+                     {"others", lengths.others},
+                     {"draw", 0},
+                     {"total_q", 0},
+                     {"total_k", 0}},
                     s.dtype};
     if (wants_lse) problem.extras.insert("lse");
     return problem;
@@ -209,8 +220,14 @@ Problem problem_of(const AttentionShape& shape, const Sequences& sequences, bool
 }
 AttentionShape shape_of(const Problem& p) {
     const auto size = [&](const char* name) { return static_cast<int>(p.at(name)); };
-    AttentionShape s{1, size("heads"), size("kv_heads"), size("total_q"), size("total_k"), size("head_dim"),
-                     p.at("causal") != 0, p.dtype};
+    AttentionShape s{1,
+                     size("heads"),
+                     size("kv_heads"),
+                     size("total_q"),
+                     size("total_k"),
+                     size("head_dim"),
+                     p.at("causal") != 0,
+                     p.dtype};
     if (is_drawn(p)) {
         const Sequences drawn = drawn_sequences(p);
         s.n_q = drawn.total_q(), s.n_k = drawn.total_k();

@@ -1,5 +1,5 @@
-// The tasks of a head, in device memory, and in the order in which they are taken. A stage that plans its tasks has room
-// for places_of() of them at the start of its scratch, and behind these the number of those that there are.
+// The tasks of a head, in device memory, and in the order in which they are taken. A stage that plans its tasks has
+// room for places_of() of them at the start of its scratch, and behind these the number of those that there are.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,9 @@ struct alignas(16) PlannedTask {
 
 constexpr int unit = 64;  // queries of a consumer
 
-/// Blocks of queries have places: a sequence's lie side by side, and begin where this would be the place behind the last
-/// one, if the rows and sequences before it were all. No sequence has more blocks than places up to the next one's.
+/// Blocks of queries have places: a sequence's lie side by side, and begin where this would be the place behind the
+/// last one, if the rows and sequences before it were all. No sequence has more blocks than places up to the next
+/// one's.
 __host__ __device__ constexpr int places_of(int rows, int sequences, int consumers) {
     return rows / (consumers * unit) + sequences;
 }

@@ -51,8 +51,8 @@ Sequences draw_sequences(const Lengths& lengths, std::uint64_t seed);
 double scores(const AttentionShape& shape, const Sequences& sequences);
 
 /// What a stage gets. shape, lse, scale, scratch and stream are attention's, and so are the tensors, of one batch, but
-/// that strides which are all 0 mean (rows, heads, head_dim). The lists are in device memory, where nobody looks whether
-/// they are good ones: first 0, never decreasing, the totals of the shape at their ends.
+/// that strides which are all 0 mean (rows, heads, head_dim). The lists are in device memory, where nobody looks
+/// whether they are good ones: first 0, never decreasing, the totals of the shape at their ends.
 struct Args : attention::ForwardArgs {
     int sequences = 1;
     const int* cu_seqlens_q = nullptr;  // (sequences + 1)

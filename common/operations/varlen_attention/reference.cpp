@@ -57,8 +57,8 @@ attention::Inputs sequence_of(const Inputs& in, int b) {
     const auto take = [&](const std::vector<float>& from, std::vector<float>& to, int heads, int first, int rows) {
         for (int head = 0; head < heads; ++head)
             for (int i = 0; i < rows; ++i) {
-                const auto row = from.begin() + static_cast<std::ptrdiff_t>((number(first + i) * number(heads) +
-                                                                             number(head)) * d);
+                const auto row =
+                    from.begin() + static_cast<std::ptrdiff_t>((number(first + i) * number(heads) + number(head)) * d);
                 to.insert(to.end(), row, row + s.head_dim);
             }
     };

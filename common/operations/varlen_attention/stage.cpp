@@ -67,7 +67,8 @@ void Stage::launch(const Args& given) const {
     refuse(supports.positive_scale && !(args.scale > 0),
            fmt::format("scale is {}, and this stage supports positive ones alone", args.scale));
     if (why.empty() && !args.scratch && scratch_bytes(s, args.sequences) > 0)
-        refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", scratch_bytes(s, args.sequences)));
+        refuse(true,
+               fmt::format("scratch is a null pointer, but {} bytes are needed", scratch_bytes(s, args.sequences)));
     if (!why.empty()) throw std::invalid_argument(why);
     if (s.n_q == 0) return;
     if (s.n_k == 0) {  // nothing is read, but a tensor map wants an address and strides
