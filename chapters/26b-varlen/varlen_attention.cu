@@ -89,7 +89,8 @@ struct Box {
 // In the starter a box has whatever is there: right where nothing comes behind the sequence.
 // TODO: your code, instead of this.
 template <class Tile>
-tile::TensorMap<Tile> packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
+tile::TensorMap<Tile>
+packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
     return tile::make_tensor_map<Tile>(tensor, {strides.head, strides.row, strides.row}, heads, 1,
                                        std::max(rows, 1));
 }

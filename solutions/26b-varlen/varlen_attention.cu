@@ -94,7 +94,8 @@ struct Box {
 // a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner.
 // In the starter a box has whatever is there: right where nothing comes behind the sequence.
 // STARTER template <class Tile>
-// STARTER tile::TensorMap<Tile> packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
+// STARTER tile::TensorMap<Tile>
+// STARTER packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
 // STARTER     return tile::make_tensor_map<Tile>(tensor, {strides.head, strides.row, strides.row}, heads, 1,
 // STARTER                                        std::max(rows, 1));
 // STARTER }
@@ -103,7 +104,8 @@ struct Box {
 // STARTER     return {first + i, 0};
 // STARTER }
 template <class Tile>
-tile::TensorMap<Tile> packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
+tile::TensorMap<Tile>
+packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
     const std::int64_t before = Tile::rows * strides.row * std::int64_t(sizeof(typename Tile::Element));
     const auto begin = reinterpret_cast<std::uintptr_t>(tensor) - std::uintptr_t(before);  // nobody reads there
     return tile::make_tensor_map<Tile>(reinterpret_cast<const void*>(begin), {strides.head, strides.row, strides.row},
