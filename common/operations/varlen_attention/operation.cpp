@@ -33,7 +33,7 @@ public:
         std::vector<Size> all = attention::operation().sizes();
         for (Size& size : all) {
             if (size.name == "batch") size.meaning = "B, sequences", size.value = 8;
-            if (size.name == "n_q") size.meaning = "N, the most queries of a sequence", size.value = 2048;
+            if (size.name == "n_q") size.meaning = "N, the most queries of a sequence", size.value = 512;
             if (size.name == "n_k") size.meaning = "the most keys of a sequence, if they are other ones than queries";
         }
         all.push_back({.name = "others",
