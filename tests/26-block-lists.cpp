@@ -85,10 +85,9 @@ Lists one_list(const AttentionShape& s, int head, int r, const std::vector<int>&
     return lists_of(s, rows);
 }
 
-/// The blocks of its list with which a consumer has to compute, if block of queries r of one head is the only one that
-/// has a list. Which ones are too many or missing, in words; "" if none are. How many there are its matrix instructions
-/// say, of which a task without a list has those of one block; and they are the first ones, as a list is gone through
-/// from its end.
+/// The steps that a consumer has to compute, if block of queries r of one head is the only one that has a list. Which ones
+/// are too many or missing, in words; "" if none are. How many there are its matrix instructions say, of which a task
+/// without a list has those of one step; and they are the last ones, as a list is gone through from its end.
 std::string wrong_steps([[maybe_unused]] const AttentionShape& s, [[maybe_unused]] int head, [[maybe_unused]] int r,
                         [[maybe_unused]] const std::vector<int>& list, [[maybe_unused]] std::uint64_t seed) {
 #ifndef FLASHLADDER_GPU
@@ -101,39 +100,43 @@ std::string wrong_steps([[maybe_unused]] const AttentionShape& s, [[maybe_unused
     } catch (const CudaError& error) {
         return error.what();
     }
+    const int keys = s.head_dim == 64 ? keys_of_step<64> : keys_of_step<128>;  // of a step
     const auto last_seen = [&](int query) { return query + s.n_k - s.n_q; };
-    const auto seen_by = [&](int query) {
-        std::vector<int> blocks;
-        for (const int j : list)
-            if (j * block <= last_seen(query)) blocks.push_back(j);
-        return blocks;
-    };
     for (int w = 0; w < 2; ++w) {
         int tasks = 0;  // in which this consumer has queries
         for (int i = w * unit; i < s.n_q; i += block) tasks += s.heads;
-        const int i = r * block + w * unit, of_block = s.head_dim / 16 + block / 16;
+        const int i = r * block + w * unit, of_step = s.head_dim / 16 + keys / 16;
         if (i >= s.n_q) continue;
         const int last_of_task = std::min((r + 1) * block, s.n_q) - 1, last = std::min(i + unit, s.n_q) - 1;
-        const std::vector<int> listed = seen_by(last_of_task), seen = seen_by(last);
+        std::vector<int> steps;  // of the task: with which key each begins
+        for (auto j = list.rbegin(); j != list.rend(); ++j)
+            for (int key = (*j + 1) * block - keys; key >= *j * block && *j * block <= last_seen(last_of_task); key -= keys)
+                steps.push_back(key);
+        const auto seen = std::find_if(steps.begin(), steps.end(), [&](int key) { return key <= last_seen(last); });
+        const int of_all = std::max(int(steps.size()), 1), skipped = std::min(int(seen - steps.begin()), of_all - 1);
         int products = 0;
         for (const auto& launch : launches)
             products += int(std::ranges::count_if(launch.activities, [&](const emulator::Activity& a) {
-                return a.warp == unsigned(4 * (1 + w)) && a.what == emulator::Doing::product;
+                const int consumer = int(a.warp) / 4 - 1;  // 0 and 1 of a team, and again of the next one
+                return a.warp % 4 == 0 && consumer >= 0 && consumer % 2 == w && a.what == emulator::Doing::product;
             }));
-        const int expected = std::max(int(seen.size()), 1), found = products / of_block - (tasks - 1);
+        const int expected = of_all - skipped, found = products / of_step - (tasks - 1);
         const std::string who =
             fmt::format("consumer {} has queries {} to {} of head {}, which see {}", w, i, last, head,
                         last_seen(last) < 0 ? "no key" : fmt::format("keys up to {}", last_seen(last)));
         const auto told = [&](const char* what, int first, int behind) {
-            return fmt::format("{}: it {} block {} of its list [{}], which begins with key {} ({})", who, what,
-                               fmt::join(listed.begin() + first, listed.begin() + behind, ", "), fmt::join(listed, " "),
-                               listed[std::size_t(first)] * block, words(s, lists));
+            std::vector<std::string> ranges;
+            for (int t = first; t < behind; ++t) {
+                const int key = steps[std::size_t(t)];
+                ranges.push_back(fmt::format("{} to {} of block {}", key, key + keys - 1, key / block));
+            }
+            return fmt::format("{}: it {} keys {} ({})", who, what, fmt::join(ranges, ", "), words(s, lists));
         };
-        if (found > expected && found <= int(listed.size())) return told("computes with", expected, found);
-        if (found < expected && found >= 0 && !listed.empty()) return told("leaves out", found, expected);
-        if (products != of_block * (expected + tasks - 1))
-            return fmt::format("{}: matrix instructions: found {}, expected {}, of {} blocks ({})", who, products,
-                               of_block * (expected + tasks - 1), expected + tasks - 1, words(s, lists));
+        if (found > expected && found <= of_all) return told("computes with", of_all - found, skipped);
+        if (found < expected && found >= 0 && !steps.empty()) return told("leaves out", skipped, of_all - found);
+        if (products != of_step * (expected + tasks - 1))
+            return fmt::format("{}: matrix instructions: found {}, expected {}, of {} steps ({})", who, products,
+                               of_step * (expected + tasks - 1), expected + tasks - 1, words(s, lists));
     }
 #endif
     return "";

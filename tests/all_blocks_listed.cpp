@@ -10,6 +10,7 @@
 #include "operations/attention/operation.h"
 #include "operations/attention/stage.h"
 #include "operations/block_sparse_attention/operation.h"
+#include "operations/block_sparse_attention/plan.h"
 #include "operations/block_sparse_attention/stage.h"
 #include "suite.h"
 #include "test_seed.h"
@@ -20,10 +21,11 @@ namespace {
 using attention::Configuration;
 using attention::Values;
 
-/// Two consumers, tiles of 128 keys.
+/// As many consumers in a block, and keys in a tile.
 const flashladder::Stage& same_tiles(int d) {
     const auto same = std::ranges::find_if(attention::configurations, [d](const Configuration& c) {
-        return c.d == d && c.consumers == 2 && c.B_c == block && c.turns;
+        return c.d == d && c.consumers == (d == 64 ? 4 : 2) && c.B_c == (d == 64 ? keys_of_step<64> : keys_of_step<128>) &&
+               c.turns;
     });
     REQUIRE(same != attention::configurations.end());
     return attention::find_stage("14-lcsf/" + to_string(*same));

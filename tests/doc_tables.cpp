@@ -125,6 +125,43 @@ TEST_CASE("packed sequences: how long they are, and what is left of padded ones"
     CHECK(project.has("counted-sequences rung=26b", "| 64 | no | 5 up to 1 | 5 | 100% | 4.0 MB | 2.0 MB | 9 |"));
 }
 
+TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer of each") {
+    const auto row = [](const char* stage, const json& shape, double ms) {
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", 77}};
+    };
+    json pages = attention(128, 1, false, 16, 64, 8);
+    pages["keys"] = 131072, pages["page_size"] = 16;
+    const json sequences = {{"head_dim", 64}, {"causal", true}, {"heads", 16}, {"sequences", "8 up to 2048"}, {"rows", 8000}};
+    const Project project;
+    project.write("pages.json", measured({{"copy_gb_per_s", 3000},
+                                          {"rows", {row("27b-paged", pages, 0.2), row("peer:flashinfer", pages, 0.25)}}}));
+    json wrong = row("peer:flashinfer", sequences, 1);
+    wrong.erase("ms"), wrong.erase("tflops");
+    project.write("varlen.json", measured({{"rows", {row("26b-varlen", sequences, 0.1), wrong,
+                                                     row("peer:varlen_attn", sequences, 0.15)}}}));
+    CHECK(project.has("pages-beside rung=27b", "| 128 | 16 | 64 | 8 | 131072 | 16 | 200.0 | 250.0 | 77% | 1.25 |"));
+    CHECK(project.has("varlen-beside rung=26b", "| 64 | yes | 16 | 8 up to 2048 | 8000 | 100.0 | wrong | 150.0 | 1.50 |"));
+}
+
+TEST_CASE("lists beside flex_attention: times of one problem in a line, and what is missing or wrong stays visible") {
+    const auto row = [](const char* stage, const char* lists, double ms) {
+        json shape = attention(128, 16384, true, 1, 16, 16);
+        shape["lists"] = lists;
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"share", 0.128}};
+    };
+    json half = row("26-block-lists", "50%", 0.5), tenth = row("26-block-lists", "10%", 0.1);
+    half["ratio_flex"] = 2.0, half["time_of_dense"] = 0.513;
+    json wrong = row("peer:flex_attention", "10%", 0.3);
+    wrong.erase("ms");
+    const Project project;
+    const json result = measured(
+        {{"rows", {row("14-lcsf", "50%", 1.0), half, row("peer:flex_attention", "50%", 1.1), tenth, wrong}}});
+    project.write("lists.json", result);
+    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 50% | 13% | 0.500 | 1.100 | 1.000 | 0.51 | 2.00 |"));
+    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 10% | 13% | 0.100 | wrong |  |  |  |"));
+    CHECK(project.table("lists-beside rung=26").find("geometric mean 2.000, lowest 2.00") != std::string::npos);
+}
+
 TEST_CASE("steps of decoding: microseconds of rungs and peers, and how much of a copy's bandwidth the highest rung has") {
     const auto row = [](const char* stage, const json& shape, double ms, double percent) {
         return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", percent}};

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 
+#include "divisor.h"
 #include "operations/paged_attention/operation.h"
 #include "test_seed.h"
 
@@ -20,6 +22,23 @@ using attention::Values;
 
 AttentionShape some_shape(int batch, int n_q, int n_k, bool causal = false) {
     return {.batch = batch, .heads = 4, .kv_heads = 2, .n_q = n_q, .n_k = n_k, .head_dim = 32, .causal = causal};
+}
+
+TEST_CASE("a divisor of a launch gives what / gives, for all numbers, as far as 2^31 - 1") {
+    std::mt19937 engine(static_cast<unsigned>(test_seed()));
+    const auto random = [&] { return static_cast<unsigned>(engine()); };
+    std::vector<unsigned> numbers = {1, 2, 3, 5, 7, 8, 24, 63, 64, 65, 1000, 1u << 20, (1u << 30) - 1, 1u << 30, 0x7FFFFFFF};
+    for (int times = 0; times < 500; ++times) numbers.push_back(1 + (random() >> (1 + random() % 31)));
+    for (const unsigned number : numbers) {
+        const Divisor divisor(number);
+        std::vector<unsigned> dividends = {0, number - 1, number, 0x7FFFFFFF, 0x7FFFFFFE};
+        for (int times = 0; times < 50; ++times) {
+            const unsigned multiple = (random() >> 1) / number * number;  // and its neighbours
+            dividends.insert(dividends.end(), {multiple, multiple > 0 ? multiple - 1 : 0, random() >> 1});
+        }
+        for (const unsigned x : dividends)
+            REQUIRE_MESSAGE((divisor.quotient(int(x)) == int(x / number)), x, " / ", number);
+    }
 }
 
 TEST_CASE("sequences: pages are used once, lengths are 0 to n_k, and a pool may be too small") {

@@ -5,8 +5,8 @@
 // Saves     work: what remains is the density, the share of blocks that are listed.
 // Costs     a launch before the kernel, and a number that is read before a tile can be asked for.
 // Source    FlashAttention (Dao et al., 2022), section 3.3: block-sparse FlashAttention; rung 14 for the kernel
-// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; lists by head or for all;
-//           scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; lists by head or for
+//           all; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
@@ -65,10 +65,12 @@ __global__ void __launch_bounds__(buckets) plan_tasks(const Planner p) {
 
 /// O = softmax(scale Q K^T) V. A task is a block of queries, 64 for each consumer, against the keys of its list.
 template <class Element, int d_, bool causal_>
-struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Element, d_, causal_>, Element, d_, block> {
-    using Steps = attention::ForwardSteps<BlockSparseAttention, Element, d_, block>;
+struct BlockSparseAttention
+    : attention::ForwardSteps<BlockSparseAttention<Element, d_, causal_>, Element, d_, keys_of_step<d_>> {
+    using Steps = attention::ForwardSteps<BlockSparseAttention, Element, d_, keys_of_step<d_>>;
     static constexpr bool causal = causal_;
-    static constexpr int d = d_, B_c = block, consumers = block / unit, stages = d == 64 ? 4 : 2, own_slots = 2;
+    static constexpr int d = d_, B_c = keys_of_step<d>, steps_of_block = block / B_c;
+    static constexpr int consumers = block / unit, teams = d == 64 ? 2 : 1, stages = d == 64 ? 4 : 2, own_slots = 2;
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     static constexpr bool turns = true, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;   // Q_i, then O_i
@@ -104,15 +106,20 @@ struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Eleme
         const int units = min((p.N_q - i + unit - 1) / unit, consumers);
         return {i, units, head, head / p.group, planned.head / p.heads, planned.end, planned.steps};
     }
-    __device__ static int steps(const Task& task) { return max(task.listed, 1); }
-    /// With which key step t begins.
-    __device__ static int first_key(const Problem& p, const Task& task, int t) {
+    __device__ static int steps(const Task& task) { return max(task.listed * steps_of_block, 1); }
+    /// With which key the blocks of a task begin: block 0 is the first that it computes with.
+    __device__ static int first_key_of_block(const Problem& p, const Task& task, int n) {
         // EXERCISE 26.1 A list is gone through from its end, for the blocks that need a mask stand there. An empty one
-        // has a step too, of a block behind all keys: TMA fills it with zeros, and nobody sees it. In the starter a
-        // task goes over the first blocks of keys, as many as its list has: right if these are listed.
+        // has a block too, behind all keys: TMA fills it with zeros, and nobody sees it. In the starter a task goes
+        // over the first blocks of keys, as many as its list has: right if these are listed.
         // TODO: your code, instead of this.
-        return (steps(task) - 1 - t) * B_c;
+        return (max(task.listed, 1) - 1 - n) * block;
         // END 26.1
+    }
+    /// With which key step t begins: a block is gone through from its end too.
+    __device__ static int first_key(const Problem& p, const Task& task, int t) {
+        const int step_of_block = steps_of_block - 1 - t % steps_of_block;
+        return first_key_of_block(p, task, t / steps_of_block) + step_of_block * B_c;
     }
 
     // ---- load
@@ -128,12 +135,15 @@ struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Eleme
 
     // ---- compute, finish
     __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
-    /// The step with which a consumer begins; the one before it is skipped.
+    /// The step with which a consumer begins; those before it are skipped.
     __device__ __forceinline__ static int first_step(Consumer& c, const Problem& p, const Task& task) {
-        // EXERCISE 26.2 Whose step is it? If causal, there may be a step at first in which no query of this consumer
-        // sees a key. Skip it, if it is not the only one. The starter computes it too: right, and slow.
+        // EXERCISE 26.2 Whose step is it? There may be steps at first in which no query of this consumer sees a key: if
+        // causal, or if half a block is behind the last key. Skip them, but not the last step of a task. The starter
+        // skips what is behind the last key alone: right, and slow.
         // TODO: your code, instead of this.
-        return 0;
+        int t = 0;
+        for (; t < steps(task) - 1 && first_key(p, task, t) >= p.N_k; ++t) c.skip();
+        return t;
         // END 26.2
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
@@ -175,7 +185,8 @@ void launch(const Args& args) {
 
 const attention::Support supports{.stage = "26-block-lists", .head_dims = {64, 128},
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
-                                  .grouped_query = true, .positive_scale = true, .compute_capability = 90};
+                                  .grouped_query = true, .strides = true, .positive_scale = true,
+                                  .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
 }  // namespace

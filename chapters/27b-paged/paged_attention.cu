@@ -11,6 +11,7 @@
 #include <numeric>
 #include <string>
 
+#include "divisor.h"
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/merge.h"
@@ -41,6 +42,7 @@ struct PagedAttention {
         CUtensorMap K, V;  // boxes of (box, panel) of a page
         PackedTiles tiles;
         Pool pool;
+        Divisor by_page_size;
         int box;  // rows: as many as divide a page and a block
         const int *block_table, *lengths;
         tile::LazyScale scale;
@@ -192,7 +194,8 @@ void launch_kernels(const Args& args, const attention::PartialResults<float>& pa
     lcsf::launch<Kernel>({attention::packed_map<typename Kernel::OwnTile>(args, tiles.packing.heads,
                                                                           tiles.packing.queries()),
                           map_of_pages<Kernel, Element>(args.K, args.K_strides, args, box),
-                          map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, args.pool, box,
+                          map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, args.pool,
+                          Divisor(unsigned(args.pool.page_size)), box,
                           args.block_table, args.lengths, tile::lazy_scale<Element>(args.scale * attention::log2_e),
                           partial, results},
                          nullptr, args.stream);

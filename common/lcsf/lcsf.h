@@ -4,7 +4,9 @@
 //
 // A Kernel is a struct of types, numbers and static functions:
 //
-//   consumers, stages, schedule   warpgroups that compute; slots of the rings; how blocks come by tasks
+//   consumers, stages, schedule   warpgroups that compute a task; slots of the rings; how blocks come by tasks
+//   teams                         so many consumers, each time with a producer, rings and tasks of their own, in a block; if
+//                                 it says nothing of them, 1
 //   turns                         whether consumers take turns to begin products
 //   FirstTile, SecondTile         what a step needs, and waits for one after the other: K_j and V_j
 //   OwnTile, own_slots            of a consumer: what is loaded for a whole task, if own_is_loaded, and what leaves at its
@@ -55,6 +57,17 @@ struct Registers {
 template <class Kernel>
 constexpr bool is_planned = requires(const typename Kernel::Problem& p) { Kernel::most_tasks(p); };
 
+template <class Kernel>
+constexpr int teams_of = [] {
+    if constexpr (requires { Kernel::teams; })
+        return Kernel::teams;
+    else
+        return 1;
+}();
+template <class Kernel>
+constexpr int consumers_of_block = teams_of<Kernel> * Kernel::consumers;
+
+/// Of a team.
 template <class Kernel>
 struct Memory {
     using Element = typename Kernel::FirstTile::Element;
@@ -163,7 +176,7 @@ struct Checked {
     static_assert(requires { typename Kernel::Task; }, "LCSF: a Kernel must have a type Task");
     static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
 
-    static_assert(Kernel::consumers >= 1 && Kernel::consumers <= 4, "LCSF: a block has 1 to 4 consumers");
+    static_assert(consumers_of_block<Kernel> >= 1 && consumers_of_block<Kernel> <= 4, "LCSF: a block has 1 to 4 consumers");
     static_assert(Kernel::stages >= 1, "LCSF: a ring has at least 1 slot: stages");
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
@@ -213,15 +226,16 @@ struct Checked {
     static_assert(requires(const C& c, const Problem& p, const Task& task) { Kernel::store(c, p, task); },
                   "LCSF: a Kernel must have `static void store(const Consumer&, const Problem&, const Task&)`");
 
-    static_assert(sizeof(SharedMemory<sizeof(Memory<Kernel>), most_shared_bytes>) > 0);  // it says itself what is wrong
+    static_assert(sizeof(SharedMemory<teams_of<Kernel> * sizeof(Memory<Kernel>), most_shared_bytes>) > 0);  // it says itself what is wrong
 };
 
-/// The producer, one thread.
+/// The producer of a team, one thread.
 template <class Kernel>
-__device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Kernel::Problem& p, unsigned* taken) {
+__device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Kernel::Problem& p, unsigned* taken,
+                                        int team) {
     RingPosition<Kernel::own_slots> own;
     RingPosition<Kernel::stages> at;
-    TaskProducer tasks;
+    TaskProducer tasks(team, teams_of<Kernel>);
     while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
         if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
@@ -243,14 +257,14 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
     }
 }
 
-/// A consumer, 128 threads.
+/// A consumer, 128 threads: which one of its team.
 template <class Kernel>
-__device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Kernel::Problem& p, int number) {
+__device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Kernel::Problem& p, int team, int number) {
     const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0), lane = threadIdx.x % 32;
-    Consumer<Kernel> c{smem, number, warp, lane};
+    Consumer<Kernel> c{smem, number, warp, lane, {number, 1 + team * Kernel::consumers}};
     typename Kernel::State state;
     c.turns.open();
-    for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
+    for (TaskConsumer tasks(team, teams_of<Kernel>); tasks.task < Kernel::tasks(p);) {
         const auto task = Kernel::task(p, tasks.task);
         if constexpr (Kernel::own_is_loaded) {
             if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
@@ -279,27 +293,31 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
 }
 
 template <class Kernel>
-__global__ void __launch_bounds__(warpgroup*(1 + Kernel::consumers), 1)
+__global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
     lcsf_kernel(const __grid_constant__ typename Kernel::Problem p, unsigned* taken) {
-    auto& smem = *dynamic_shared<Memory<Kernel>>();
+    Memory<Kernel>* const smem = dynamic_shared<Memory<Kernel>>();  // of each team
     const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);
     if (threadIdx.x == 0) {
         constexpr int warps = 4 * Kernel::consumers;  // one lane of each gives back
-        for (auto& ring : smem.own_rings) ring.init(1, 4);
-        smem.first_ring.init(1, warps);
-        smem.second_ring.init(1, warps);
-        smem.tasks.init(warps);
+        for (int team = 0; team < teams_of<Kernel>; ++team) {
+            for (auto& ring : smem[team].own_rings) ring.init(1, 4);
+            smem[team].first_ring.init(1, warps);
+            smem[team].second_ring.init(1, warps);
+            smem[team].tasks.init(warps);
+        }
         ptx::fence_barrier_init();
     }
     if constexpr (is_planned<Kernel>) cudaGridDependencySynchronize();  // the plan is there
     __syncthreads();
 
     if (role == 0) {
-        ptx::registers_decrease<Registers<Kernel::consumers>::producer>();
-        if (threadIdx.x / 32 == 0 && ptx::elect_one()) produce<Kernel>(smem, p, taken);
+        ptx::registers_decrease<Registers<consumers_of_block<Kernel>>::producer>();
+        const int warp = threadIdx.x / 32, team = teams_of<Kernel> == 1 ? 0 : warp;  // a warp for each
+        if (warp < teams_of<Kernel> && ptx::elect_one()) produce<Kernel>(smem[team], p, taken, team);
     } else {
-        ptx::registers_increase<Registers<Kernel::consumers>::consumer>();
-        consume<Kernel>(smem, p, role - 1);
+        ptx::registers_increase<Registers<consumers_of_block<Kernel>>::consumer>();
+        const int consumer = role - 1, team = teams_of<Kernel> == 1 ? 0 : consumer / Kernel::consumers;
+        consume<Kernel>(smem[team], p, team, consumer - team * Kernel::consumers);
     }
 }
 
@@ -317,14 +335,16 @@ int most_tasks(const typename Kernel::Problem& p) {
 template <class Kernel>
 void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
     const int tasks = most_tasks<Kernel>(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
-    const int blocks = Kernel::schedule == Schedule::one_each ? tasks : tasks < multiprocessors ? tasks : multiprocessors;
+    const int enough = (tasks + teams_of<Kernel> - 1) / teams_of<Kernel>;
+    const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
         if (!is_planned<Kernel>) check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
     }
     launch_kernel(lcsf_kernel<Kernel>,
-                  {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + Kernel::consumers)),
-                   .shared_bytes = sizeof(Memory<Kernel>), .stream = stream, .dependent = is_planned<Kernel>},
+                  {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),
+                   .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream,
+                   .dependent = is_planned<Kernel>},
                   p, taken);
 }
 

@@ -37,14 +37,17 @@ struct TaskSlots {
     __device__ __forceinline__ void init(unsigned warps) { ring.init(1, warps); }
 };
 
-/// The dynamic schedule, the producer's half: one thread. The first task of a block is its own number; then it takes
-/// whichever nobody has taken yet. It goes on while `task` is one.
+/// The dynamic schedule, the producer's half: one thread. The first task of a team is its own number, of all teams of all
+/// blocks; then it takes whichever nobody has taken yet. It goes on while `task` is one.
 struct TaskProducer {
-    int task = blockIdx.x;
+    int task;
+
+    __device__ __forceinline__ explicit TaskProducer(int team = 0, int teams = 1)
+        : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
 
     /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
     /// at the launch.
-    __device__ __forceinline__ void ask(unsigned* taken) { next_ = gridDim.x + atomicAdd(taken, 1); }
+    __device__ __forceinline__ void ask(unsigned* taken) { next_ = teams_of_grid_ + atomicAdd(taken, 1); }
     /// Tells the consumers, that there is no further one too, and goes on to it.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
         slots.ring.wait_empty(at_);
@@ -56,18 +59,21 @@ struct TaskProducer {
     template <Schedule schedule>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
         if constexpr (schedule == Schedule::dynamic) advance(slots);
-        if constexpr (schedule == Schedule::fixed) task += gridDim.x;
+        if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
         if constexpr (schedule == Schedule::one_each) task = tasks;
     }
 
 private:
-    int next_ = 0;
+    int teams_of_grid_, next_ = 0;
     RingPosition<2> at_;
 };
 
 /// The consumers' half: all lanes of a warp, in each warp.
 struct TaskConsumer {
-    int task = blockIdx.x;
+    int task;
+
+    __device__ __forceinline__ explicit TaskConsumer(int team = 0, int teams = 1)
+        : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
 
     /// Goes on to the next task, once the producer has said which.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
@@ -81,11 +87,12 @@ struct TaskConsumer {
     template <Schedule schedule>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
         if constexpr (schedule == Schedule::dynamic) advance(slots);
-        if constexpr (schedule == Schedule::fixed) task += gridDim.x;
+        if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
         if constexpr (schedule == Schedule::one_each) task = tasks;
     }
 
 private:
+    int teams_of_grid_;
     RingPosition<2> at_;
 };
 

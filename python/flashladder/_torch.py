@@ -1,4 +1,4 @@
-"""The PyTorch operators flashladder::attention, attention_backward, paged_attention and varlen_attention, so that
+"""The PyTorch operators of this package, flashladder::attention and the others that end in attention or backward, so that
 torch.compile sees one node for each and CUDA graphs can be captured."""
 import contextlib
 import typing
@@ -92,6 +92,19 @@ def _fake_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, stage, retu
     return _packed_outputs(q, return_lse)
 
 
+def _run_lists(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first: torch.Tensor, blocks: torch.Tensor, causal: bool,
+               scale: Scale, stage: str, return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+    out, lse = _outputs(q, return_lse)
+    *capsules, of_lse = _dlpack(q, k, v, first, blocks, out, lse)
+    with _launch_options(q) as options:
+        _library.block_sparse_attention(_backend(q), stage, *capsules, of_lse if return_lse else None, causal, scale, *options)
+    return out, lse
+
+
+def _fake_lists(q, k, v, first, blocks, causal, scale, stage, return_lse):
+    return _outputs(q, return_lse)
+
+
 def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
                   dout: torch.Tensor, causal: bool, scale: Scale,
                   stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -131,12 +144,15 @@ if hasattr(torch.library, "custom_op"):  # PyTorch 2.4
     _backward_operator.register_fake(lambda q, k, v, *_: tuple(torch.empty_like(x) for x in (q, k, v)))
     _paged_operator = torch.library.custom_op("flashladder::paged_attention", _run_paged, mutates_args=())
     _paged_operator.register_fake(_fake_paged)
+    _lists_operator = torch.library.custom_op("flashladder::block_sparse_attention", _run_lists, mutates_args=())
+    _lists_operator.register_fake(_fake_lists)
     _varlen_operator = torch.library.custom_op("flashladder::varlen_attention", _run_varlen, mutates_args=())
     _varlen_operator.register_fake(_fake_varlen)
     _operator.register_autograd(_gradients, setup_context=_save)
     _backward_operator.register_autograd(_refuse_second_derivatives)
 else:
-    _operator, _backward_operator, _paged_operator, _varlen_operator = _run, _run_backward, _run_paged, _run_varlen
+    _operator, _backward_operator, _paged_operator = _run, _run_backward, _run_paged
+    _lists_operator, _varlen_operator = _run_lists, _run_varlen
 
 
 def _check(q, **tensors):
@@ -175,3 +191,18 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, stage, 
     _check(q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
     out, lse = _varlen_operator(q, k, v, cu_seqlens_q, cu_seqlens_k, bool(causal), scale, str(stage), bool(return_lse))
     return (out, lse) if return_lse else out
+
+
+def block_sparse_attention(q, k, v, first, blocks, causal, scale, stage, return_lse):
+    """flashladder.block_sparse_attention of PyTorch tensors."""
+    _check(q, k=k, v=v, first=first, blocks=blocks)
+    out, lse = _lists_operator(q, k, v, first, blocks, bool(causal), scale, str(stage), bool(return_lse))
+    return (out, lse) if return_lse else out
+
+
+def block_lists(mask):
+    """flashladder.block_lists of a PyTorch tensor."""
+    lists = mask.reshape(-1, mask.shape[-1])
+    first = torch.zeros(len(lists) + 1, dtype=torch.int32, device=mask.device)
+    first[1:] = lists.sum(1).cumsum(0)
+    return first, lists.nonzero()[:, 1].to(torch.int32)

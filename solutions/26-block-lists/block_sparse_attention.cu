@@ -5,8 +5,8 @@
 // Saves     work: what remains is the density, the share of blocks that are listed.
 // Costs     a launch before the kernel, and a number that is read before a tile can be asked for.
 // Source    FlashAttention (Dao et al., 2022), section 3.3: block-sparse FlashAttention; rung 14 for the kernel
-// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; lists by head or for all;
-//           scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; lists by head or for
+//           all; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
@@ -83,10 +83,12 @@ __global__ void __launch_bounds__(buckets) plan_tasks(const Planner p) {
 
 /// O = softmax(scale Q K^T) V. A task is a block of queries, 64 for each consumer, against the keys of its list.
 template <class Element, int d_, bool causal_>
-struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Element, d_, causal_>, Element, d_, block> {
-    using Steps = attention::ForwardSteps<BlockSparseAttention, Element, d_, block>;
+struct BlockSparseAttention
+    : attention::ForwardSteps<BlockSparseAttention<Element, d_, causal_>, Element, d_, keys_of_step<d_>> {
+    using Steps = attention::ForwardSteps<BlockSparseAttention, Element, d_, keys_of_step<d_>>;
     static constexpr bool causal = causal_;
-    static constexpr int d = d_, B_c = block, consumers = block / unit, stages = d == 64 ? 4 : 2, own_slots = 2;
+    static constexpr int d = d_, B_c = keys_of_step<d>, steps_of_block = block / B_c;
+    static constexpr int consumers = block / unit, teams = d == 64 ? 2 : 1, stages = d == 64 ? 4 : 2, own_slots = 2;
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     static constexpr bool turns = true, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;   // Q_i, then O_i
@@ -122,15 +124,20 @@ struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Eleme
         const int units = min((p.N_q - i + unit - 1) / unit, consumers);
         return {i, units, head, head / p.group, planned.head / p.heads, planned.end, planned.steps};
     }
-    __device__ static int steps(const Task& task) { return max(task.listed, 1); }
-    /// With which key step t begins.
-    __device__ static int first_key(const Problem& p, const Task& task, int t) {
+    __device__ static int steps(const Task& task) { return max(task.listed * steps_of_block, 1); }
+    /// With which key the blocks of a task begin: block 0 is the first that it computes with.
+    __device__ static int first_key_of_block(const Problem& p, const Task& task, int n) {
         // EXERCISE 26.1 A list is gone through from its end, for the blocks that need a mask stand there. An empty one
-        // has a step too, of a block behind all keys: TMA fills it with zeros, and nobody sees it. In the starter a
-        // task goes over the first blocks of keys, as many as its list has: right if these are listed.
-        // STARTER return (steps(task) - 1 - t) * B_c;
-        return t < task.listed ? p.blocks[task.end - 1 - t] * B_c : p.N_k;
+        // has a block too, behind all keys: TMA fills it with zeros, and nobody sees it. In the starter a task goes
+        // over the first blocks of keys, as many as its list has: right if these are listed.
+        // STARTER return (max(task.listed, 1) - 1 - n) * block;
+        return n < task.listed ? p.blocks[task.end - 1 - n] * block : p.N_k;
         // END 26.1
+    }
+    /// With which key step t begins: a block is gone through from its end too.
+    __device__ static int first_key(const Problem& p, const Task& task, int t) {
+        const int step_of_block = steps_of_block - 1 - t % steps_of_block;
+        return first_key_of_block(p, task, t / steps_of_block) + step_of_block * B_c;
     }
 
     // ---- load
@@ -146,15 +153,19 @@ struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Eleme
 
     // ---- compute, finish
     __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
-    /// The step with which a consumer begins; the one before it is skipped.
+    /// The step with which a consumer begins; those before it are skipped.
     __device__ __forceinline__ static int first_step(Consumer& c, const Problem& p, const Task& task) {
-        // EXERCISE 26.2 Whose step is it? If causal, there may be a step at first in which no query of this consumer
-        // sees a key. Skip it, if it is not the only one. The starter computes it too: right, and slow.
-        // STARTER return 0;
-        const int last_seen = task.i + c.number * unit + unit - 1 + p.N_k - p.N_q;  // key, by any query of the unit
-        if (!causal || task.listed <= 1 || first_key(p, task, 0) <= last_seen) return 0;
-        c.skip();
-        return 1;  // of the next block somebody sees a key: a unit is shorter than a block
+        // EXERCISE 26.2 Whose step is it? There may be steps at first in which no query of this consumer sees a key: if
+        // causal, or if half a block is behind the last key. Skip them, but not the last step of a task. The starter
+        // skips what is behind the last key alone: right, and slow.
+        // STARTER int t = 0;
+        // STARTER for (; t < steps(task) - 1 && first_key(p, task, t) >= p.N_k; ++t) c.skip();
+        // STARTER return t;
+        const int last_query = min(task.i + c.number * unit + unit, p.N_q) - 1;
+        const int last_seen = causal ? last_query + p.N_k - p.N_q : p.N_k - 1;  // key, by any query of the unit
+        int t = 0;
+        for (; t < steps(task) - 1 && first_key(p, task, t) > last_seen; ++t) c.skip();
+        return t;
         // END 26.2
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
@@ -196,7 +207,8 @@ void launch(const Args& args) {
 
 const attention::Support supports{.stage = "26-block-lists", .head_dims = {64, 128},
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
-                                  .grouped_query = true, .positive_scale = true, .compute_capability = 90};
+                                  .grouped_query = true, .strides = true, .positive_scale = true,
+                                  .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
 }  // namespace

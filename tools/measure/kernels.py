@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import functools
 import importlib
+import inspect
 import json
 import math
 import pathlib
@@ -51,6 +52,30 @@ class Backward(ctypes.Structure):
                 *((name + "_strides", ctypes.c_longlong * 3) for name in GRADIENT_TENSORS)]
 
 
+class BlockSparse(ctypes.Structure):
+    """FlashLadderBlockSparse."""
+    _fields_ = [*Forward._fields_[:10], ("list_heads", ctypes.c_int),
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "first", "blocks", "O", "lse", "scratch", "stream")),
+                *Forward._fields_[-4:]]
+
+
+class Paged(ctypes.Structure):
+    """FlashLadderPaged."""
+    _fields_ = [*Forward._fields_[:10], *((name, ctypes.c_int) for name in ("pages", "page_size", "pages_of_sequence")),
+                *((name, ctypes.c_void_p) for name in
+                  ("Q", "K", "V", "block_table", "lengths", "O", "lse", "scratch", "stream")), *Forward._fields_[-4:]]
+
+
+class Varlen(ctypes.Structure):
+    """FlashLadderVarlen."""
+    _fields_ = [*Forward._fields_[:2],
+                *((name, ctypes.c_int) for name in
+                  ("sequences", "heads", "kv_heads", "total_q", "total_k", "head_dim", "causal")), ("scale", ctypes.c_float),
+                *((name, ctypes.c_void_p) for name in
+                  ("Q", "K", "V", "cu_seqlens_q", "cu_seqlens_k", "O", "lse", "scratch", "stream")),
+                *((name + "_strides", ctypes.c_longlong * 2) for name in ("Q", "K", "V", "O"))]
+
+
 class Library:
     """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
 
@@ -71,12 +96,9 @@ class Library:
 
     def scratch_bytes(self, problem):
         size = ctypes.c_size_t()
-        backward = isinstance(problem, Backward)
-        self.call("flashladder_backward_scratch_bytes" if backward else "flashladder_scratch_bytes", problem, size)
+        of = {Backward: "backward_", BlockSparse: "block_sparse_", Paged: "paged_", Varlen: "varlen_"}.get(type(problem), "")
+        self.call(f"flashladder_{of}scratch_bytes", problem, size)
         return size.value
-
-    def forward(self, problem):
-        self.call("flashladder_forward", problem)
 
     def backward(self, problem):
         self.call("flashladder_backward", problem)
@@ -99,18 +121,67 @@ def open_library(path):
 
 def stage_run(library, stage, shape, dtype):
     """run(q, k, v, O, lse) of a stage on PyTorch's current stream; returns O. RuntimeError if it cannot do this."""
-    problem = Forward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
-                      **dataclasses.asdict(shape))
+    return forward_run(library, "flashladder_forward", Forward(**problem_of(stage, shape, dtype)))
+
+
+def lists_run(library, stage, shape, dtype, first, blocks):
+    """The same of a stage of block-sparse attention, with lists that all heads share: int32 on the device."""
+    problem = BlockSparse(**problem_of(stage, shape, dtype), list_heads=1, first=first.data_ptr(), blocks=blocks.data_ptr())
+    run = forward_run(library, "flashladder_block_sparse_attention", problem)
+    run.keeps = first, blocks
+    return run
+
+
+def paged_run(library, stage, shape, dtype, page_size, table, lengths):
+    """The same of a stage of paged attention: run(q, k_pages, v_pages) of pools of (pages, kv_heads, page_size, head_dim).
+    Table (batch, n) and lengths (batch): int32 on the device; shape.n_k: the longest length."""
+    problem = Paged(**problem_of(stage, shape, dtype), pages=table.numel(), page_size=page_size,
+                    pages_of_sequence=table.shape[1], block_table=table.data_ptr(), lengths=lengths.data_ptr())
+    run = forward_run(library, "flashladder_paged_attention", problem)
+    run.keeps = table, lengths
+    return run
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequences:
+    """Self-attention of sequences one behind the other: `cu`, int32 on the device, has where each begins, and the end."""
+    cu: "torch.Tensor"
+    longest: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool
+
+    @property
+    def total(self):
+        return int(self.cu[-1])
+
+
+def varlen_run(library, stage, of, dtype):
+    """run(q, k, v, O, lse) of a stage of attention with packed sequences: (total, heads, head_dim)."""
+    problem = Varlen(stage=stage.encode(), dtype=dtype.encode(), sequences=len(of.cu) - 1, heads=of.heads,
+                     kv_heads=of.kv_heads, total_q=of.total, total_k=of.total, head_dim=of.head_dim, causal=of.causal,
+                     scale=of.head_dim**-0.5, cu_seqlens_q=of.cu.data_ptr(), cu_seqlens_k=of.cu.data_ptr())
+    run = forward_run(library, "flashladder_varlen_attention", problem)
+    run.keeps = of
+    return run
+
+
+def problem_of(stage, shape, dtype):
+    return {"stage": stage.encode(), "dtype": dtype.encode(), "scale": shape.head_dim**-0.5, **dataclasses.asdict(shape)}
+
+
+def forward_run(library, function, problem):
     scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
 
     def run(q, k, v, O=None, lse=None):
         O = torch.empty_like(q) if O is None else O
         for name, tensor in zip("QKVO", (q, k, v, O)):
             setattr(problem, name, tensor.data_ptr())
-            setattr(problem, name + "_strides", tensor.stride()[:3])
+            setattr(problem, name + "_strides", tensor.stride()[:-1])
         problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
         problem.stream = torch.cuda.current_stream().cuda_stream
-        library.forward(problem)
+        library.call(function, problem)
         return O
     return run
 
@@ -195,6 +266,66 @@ def flashinfer_run(shape):
         return x.as_strided(((shape.batch - 1) * pages_of_sequence + pages_of_head, shape.kv_heads, page, shape.head_dim),
                             (page * shape.head_dim, shape.n_k * shape.head_dim, shape.head_dim, 1))
     return lambda q, k, v: planned_for(q).run(q[:, :, 0], (in_pages(k), in_pages(v)))[:, :, None]
+
+
+def flashinfer_paged_run(shape, dtype, page_size, table, lengths):
+    """run(q, k_pages, v_pages) of FlashInfer's decoding with the pages as they are."""
+    flashinfer = importlib.import_module("flashinfer")
+    workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
+    counts = [-(-n // page_size) for n in lengths.tolist()]
+    first = [0]
+    for count in counts:
+        first.append(first[-1] + count)
+    numbers = lambda values: torch.tensor(list(values), dtype=torch.int32, device="cuda")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=shape.kv_heads < shape.heads)
+    wrapper.plan(numbers(first), torch.cat([row[:count] for row, count in zip(table, counts)]),
+                 numbers((n - 1) % page_size + 1 for n in lengths.tolist()), shape.heads, shape.kv_heads, shape.head_dim,
+                 page_size, q_data_type=dtype, kv_data_type=dtype)
+    return lambda q, k, v: wrapper.run(q[:, :, 0], (k, v))[:, :, None]
+
+
+def varlen_attn_run(of):
+    """run(q, k, v) of PyTorch's varlen_attn."""
+    from torch.nn.attention.varlen import varlen_attn
+    known = inspect.signature(varlen_attn).parameters
+    causal = {"is_causal": of.causal} if "is_causal" in known else {"window_size": (-1, 0 if of.causal else -1)}
+    gqa = {"enable_gqa": True} if "enable_gqa" in known and of.kv_heads < of.heads else {}
+    return lambda q, k, v: varlen_attn(q, k, v, of.cu, of.cu, of.longest, of.longest, **causal, **gqa)
+
+
+def flash_attention_varlen_run(of):
+    """The same of FlashAttention-4."""
+    varlen = getattr(importlib.import_module("flash_attn.cute"), "flash_attn_varlen_func", None)
+    if varlen is None:
+        raise ImportError("flash_attn.cute has no flash_attn_varlen_func")
+
+    def run(q, k, v):
+        O = varlen(q, k, v, cu_seqlens_q=of.cu, cu_seqlens_k=of.cu, max_seqlen_q=of.longest, max_seqlen_k=of.longest,
+                   causal=of.causal)
+        return O[0] if isinstance(O, tuple) else O
+    return run
+
+
+def flashinfer_varlen_run(of, dtype):
+    """The same of FlashInfer, whose kernel on Hopper is FlashAttention-3's."""
+    flashinfer = importlib.import_module("flashinfer")
+    workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD", backend="fa3")
+    wrapper.plan(of.cu, of.cu, of.heads, of.kv_heads, of.head_dim, causal=of.causal, q_data_type=dtype, kv_data_type=dtype)
+    return wrapper.run
+
+
+def padded_run(of):
+    """The same of cuDNN in SDPA, which has room for the longest sequence for each: the copies are not counted, so
+    run(q, k, v) of tensors of any numbers is to be timed alone."""
+    batch = len(of.cu) - 1
+    q, k, v = (torch.randn(batch, heads, of.longest, of.head_dim, device="cuda", dtype=torch.bfloat16)
+               for heads in (of.heads, of.kv_heads, of.kv_heads))
+
+    def run(*_):
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return scaled_dot_product_attention(q, k, v, is_causal=of.causal, enable_gqa=of.kv_heads < of.heads)
+    return run
 
 
 def peer_backward_run(peer, shape, inputs):

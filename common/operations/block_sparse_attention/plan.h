@@ -10,4 +10,9 @@ struct alignas(16) PlannedTask {
     int end, steps;
 };
 
+/// Keys of a step, by d. Of d = 64 a block of threads has two tasks at a time, with two consumers for each: with four
+/// consumers S has to be narrow.
+template <int d>
+constexpr int keys_of_step = d == 64 ? 64 : 128;
+
 }  // namespace flashladder::block_sparse_attention

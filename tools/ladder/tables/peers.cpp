@@ -177,20 +177,27 @@ std::string compare_table(const nlohmann::json& r, const Arguments&) {
         r.at("matmul_tflops").get<double>());
 }
 
-/// Steps of decoding: what bounds them is how fast K and V come.
-std::string decoding_table(const nlohmann::json& r, const Arguments&) {
-    const auto& all = r.at("rows");
+/// Problems with these sizes in front, in microseconds; then, of the highest rung, how much of a copy's bandwidth it has, if
+/// asked, and how it stands beside the fastest peer.
+Table microseconds_beside(const nlohmann::json& all, const BesidePeers& beside,
+                          const std::vector<std::pair<std::string, std::string>>& sizes, bool of_a_copy) {
     std::set<std::string> stages;  // by name: the peers come last
     for (const auto& row : all) stages.insert(row.at("stage"));
-    std::vector<std::string> header = {"d", "sequences", "heads", "of K and V", "keys"};
+    std::vector<std::string> header;
+    for (const auto& [name, size] : sizes) header.push_back(name);
     for (const std::string& stage : stages) header.push_back(column_of(stage));
-    header.insert(header.end(), {"of a copy's bytes a second", "of the fastest peer"});
+    if (of_a_copy) header.emplace_back("of a copy's bytes a second");
+    header.emplace_back("of the fastest peer");
 
-    const BesidePeers beside(all);
     Table table(header);
     for (const auto& [shape, of] : beside.problems) {
         std::vector<std::string> cells;
-        for (const char* size : {"head_dim", "batch", "heads", "kv_heads", "n_k"}) cells.push_back(shape.at(size).dump());
+        for (const auto& [name, size] : sizes) {
+            const nlohmann::json& value = shape.at(size);
+            cells.push_back(value.is_string()    ? value.template get<std::string>()
+                            : value.is_boolean() ? (value.template get<bool>() ? "yes" : "no")
+                                                 : value.dump());
+        }
         double of_copy = 0;
         for (const std::string& stage : stages) {
             const auto row = std::ranges::find_if(all, [&, &shape = shape](const auto& other) {
@@ -199,17 +206,83 @@ std::string decoding_table(const nlohmann::json& r, const Arguments&) {
             cells.push_back(row == all.end() ? ""
                             : !row->contains("ms") ? "wrong"
                                                    : fmt::format("{:.1f}", 1000 * row->at("ms").template get<double>()));
-            if (column_of(stage) == of.stages_name) of_copy = row->at("percent_of_copy");
+            if (of_a_copy && column_of(stage) == of.stages_name) of_copy = row->at("percent_of_copy");
         }
-        cells.push_back(fmt::format("{:.0f}%", of_copy));
+        if (of_a_copy) cells.push_back(fmt::format("{:.0f}%", of_copy));
         cells.push_back(fmt::format("{:.2f}", of.ratio()));
         table.add(cells);
     }
+    return table;
+}
+
+/// Steps of decoding: what bounds them is how fast K and V come.
+std::string decoding_table(const nlohmann::json& r, const Arguments&) {
+    const BesidePeers beside(r.at("rows"));
+    const Table table = microseconds_beside(r.at("rows"), beside,
+                                            {{"d", "head_dim"}, {"sequences", "batch"}, {"heads", "heads"},
+                                             {"of K and V", "kv_heads"}, {"keys", "n_k"}}, true);
     return fmt::format(
         "{}\nMicroseconds, one query a head, not causal, bf16. A copy of 1 GB in the same run: {:.0f} GB/s, read and written. "
         "Last column: the highest rung and the fastest of the others; {}. PyTorch {}, cuDNN {}. {}",
         table.markdown(), r.at("copy_gb_per_s").get<double>(), beside.mean_and_lowest(), r.value("torch", "unknown"),
         r.value("cudnn", "unknown"), caption_under_load(r));
+}
+
+/// The same from pages, `keys` of all sequences.
+std::string pages_beside_table(const nlohmann::json& r, const Arguments&) {
+    const BesidePeers beside(r.at("rows"));
+    const Table table = microseconds_beside(r.at("rows"), beside,
+                                            {{"d", "head_dim"}, {"sequences", "batch"}, {"heads", "heads"},
+                                             {"of K and V", "kv_heads"}, {"keys in all", "keys"},
+                                             {"keys of a page", "page_size"}}, true);
+    return fmt::format(
+        "{}\nMicroseconds, one query a head, not causal, bf16, pages in any order. A copy of 1 GB in the same run: {:.0f} "
+        "GB/s, read and written. Last column: {}. {}",
+        table.markdown(), r.at("copy_gb_per_s").get<double>(), beside.mean_and_lowest(), caption_under_load(r));
+}
+
+/// Sequences of unlike length, packed.
+std::string varlen_beside_table(const nlohmann::json& r, const Arguments&) {
+    const BesidePeers beside(r.at("rows"));
+    const Table table = microseconds_beside(r.at("rows"), beside, {{"d", "head_dim"}, {"causal", "causal"}, {"heads", "heads"},
+                                                                   {"sequences", "sequences"}, {"rows in all", "rows"}}, false);
+    return fmt::format("{}\nMicroseconds, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
+                       "cuDNN {}. {}",
+                       table.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"), r.value("cudnn", "unknown"),
+                       caption_under_load(r));
+}
+
+/// Lists of blocks: rung 26, flex_attention with the same blocks, and rung 14 with all of them.
+std::string lists_beside_table(const nlohmann::json& r, const Arguments&) {
+    const auto& all = r.at("rows");
+    Table table({"d", "causal", "lists", "of all scores", "26", "flex_attention", "14, all blocks", "time of 14's",
+                 "times as fast as flex_attention"});
+    double logarithms = 0, lowest = INFINITY;
+    int compared = 0;
+    for (const auto& row : all) {
+        if (!row.at("stage").get<std::string>().starts_with("26")) continue;
+        const auto& shape = row.at("shape");
+        const auto ms_of = [&](const char* name) -> std::string {
+            for (const auto& other : all)
+                if (other.at("shape") == shape && other.at("stage").get<std::string>().starts_with(name))
+                    return other.contains("ms") ? fmt::format("{:.3f}", other.at("ms").get<double>()) : "wrong";
+            return "";
+        };
+        const nlohmann::json ratio = row.value("ratio_flex", nlohmann::json());
+        if (!ratio.is_null()) {
+            logarithms += std::log(ratio.get<double>()), ++compared;
+            lowest = std::min(lowest, ratio.get<double>());
+        }
+        table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", shape.at("lists"),
+                   fmt::format("{:.0f}%", 100 * row.at("share").get<double>()), ms_of("26"), ms_of("peer:flex"), ms_of("14"),
+                   row.contains("time_of_dense") ? fmt::format("{:.2f}", row.at("time_of_dense").get<double>()) : "",
+                   ratio.is_null() ? "" : fmt::format("{:.2f}", ratio.get<double>())});
+    }
+    return fmt::format("{}\nMilliseconds, bf16, {} heads, N = {}, in one run. Last column: geometric mean {:.3f}, lowest {:.2f}. "
+                       "PyTorch {}. {}",
+                       table.markdown(), all.at(0).at("shape").at("heads").dump(), all.at(0).at("shape").at("n_q").dump(),
+                       compared ? std::exp(logarithms / compared) : 0, compared ? lowest : 0, r.value("torch", "unknown"),
+                       caption_under_load(r));
 }
 
 /// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is of one of them.

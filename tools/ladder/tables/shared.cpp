@@ -104,7 +104,7 @@ std::string column_of(const std::string& stage) {
     if (stage == "peer:torch-cudnn") return "cuDNN";
     if (stage == "peer:flash_attn_interface") return "FA3";
     if (stage == "peer:flash_attn.cute") return "FA4";
-    return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, 2);
+    return stage.starts_with("peer:") ? stage.substr(5) : stage.substr(0, stage.find('-'));
 }
 
 void Pivot::add(const std::vector<std::string>& problem, const std::string& column, const std::string& cell) {
