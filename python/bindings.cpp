@@ -58,9 +58,12 @@ std::string device_text(const Array& array) {
     }
 }
 
-/// A tensor of (batch, heads, n, d), whatever its dtype and device.
+/// A tensor of (batch, heads, n, d), whatever its dtype and device; or one of packed sequences, (rows, heads, d), whose
+/// rows may be none: its batch is 1.
 struct Tensor {
-    Tensor(const char* name, nb::handle object, const char* extents_in_words = "(batch, heads, n, d)") : name(name) {
+    Tensor(const char* name, nb::handle object, const char* extents_in_words = "(batch, heads, n, d)",
+           bool packed = false)
+        : name(name), axes{packed ? -1 : 0, 1, packed ? 0 : 2, packed ? 2 : 3} {
         if (!nb::try_cast(object, array))
             refuse(TypeError, "{} is no tensor that DLPack can pass on (dtype: {})", name,
                    nb::getattr(object, "dtype", nb::str("unknown")));
@@ -68,11 +71,13 @@ struct Tensor {
         nb::list extents;
         for (std::size_t i = 0; i < array.ndim(); ++i) extents.append(array.shape(i));
         const nb::tuple all(extents);
-        if (array.ndim() != 4) refuse(ValueError, "{} has shape {}, but must have {}", name, all, extents_in_words);
+        if (array.ndim() != (packed ? 3 : 4))
+            refuse(ValueError, "{} has shape {}, but must have {}", name, all, extents_in_words);
         for (int i = 0; i < 4; ++i) {
-            if (array.shape(i) < 1 || array.shape(i) > INT_MAX)
+            const std::size_t extent = axes[i] < 0 ? 1 : array.shape(std::size_t(axes[i])), least = packed && i == 2 ? 0 : 1;
+            if (extent < least || extent > INT_MAX)
                 refuse(ValueError, "{} has shape {}: each extent must be from 1 to {}", name, all, INT_MAX);
-            shape[i] = static_cast<int>(array.shape(i));
+            shape[i] = static_cast<int>(extent);
         }
     }
 
@@ -80,11 +85,22 @@ struct Tensor {
     /// are as a contiguous tensor has them, since the C interface takes three times 0 for one. ValueError if the rows
     /// are not contiguous, or share their memory.
     void get_strides(long long (&strides)[3]) const {
-        if (shape[3] > 1 && array.stride(3) != 1)
-            refuse(ValueError, "{} has a stride of {} in its last dimension, but must have 1", name, array.stride(3));
+        check_rows();
         long long plain = shape[3];
         for (int i = 2; i >= 0; plain *= shape[i--]) strides[i] = shape[i] == 1 ? plain : array.stride(i);
         if (strides[2] == 0) refuse(ValueError, "{} has a stride of 0 from row to row", name);
+    }
+    /// The same of a packed one: to the next row and head.
+    void get_strides(long long (&strides)[2]) const {
+        if (shape[2] == 0) return;
+        check_rows();
+        strides[0] = shape[2] == 1 ? (long long)shape[1] * shape[3] : array.stride(0);
+        strides[1] = shape[1] == 1 ? shape[3] : array.stride(1);
+        if (strides[0] == 0) refuse(ValueError, "{} has a stride of 0 from row to row", name);
+    }
+    void check_rows() const {
+        if (const auto stride = array.stride(std::size_t(axes[3])); shape[3] > 1 && stride != 1)
+            refuse(ValueError, "{} has a stride of {} in its last dimension, but must have 1", name, stride);
         if (reinterpret_cast<std::uintptr_t>(array.data()) % alignment != 0)
             refuse(ValueError, "{} begins at {:#x}, which is no multiple of {} bytes; a copy of it would", name,
                    reinterpret_cast<std::uintptr_t>(array.data()), alignment);
@@ -94,6 +110,7 @@ struct Tensor {
     Array array;  // keeps the memory
     std::string dtype, device;
     int shape[4];
+    const int axes[4];  // of the array, or -1
 };
 
 void check_equal(const char* what, const Tensor& t, const auto& value, const Tensor& q, const auto& expected) {
@@ -145,6 +162,14 @@ Array ints_of(const char* name, nb::handle object, const Tensor& q) {
     return ints;
 }
 
+/// Places of first rows, and the number of all.
+Array places_of(const char* name, nb::handle object, const Tensor& q) {
+    const Array places = ints_of(name, object, q);
+    if (places.ndim() != 1 || places.shape(0) < 2 || places.shape(0) > INT_MAX)
+        refuse(ValueError, "{} must have one dimension, and a number more than there are sequences", name);
+    return places;
+}
+
 /// Numbers of sequences of q: (batch, n) of them, or (batch) where n is null.
 Array ints_of_sequences(const char* name, nb::handle object, const Tensor& q, int* n) {
     const Array ints = ints_of(name, object, q);
@@ -170,6 +195,9 @@ public:
         paged_scratch_bytes_ = function<decltype(paged_scratch_bytes_)>("flashladder_paged_scratch_bytes");
         paged_ = function<decltype(paged_)>("flashladder_paged_attention");
         paged_from_host_ = function<decltype(paged_from_host_)>("flashladder_paged_attention_from_host");
+        varlen_scratch_bytes_ = function<decltype(varlen_scratch_bytes_)>("flashladder_varlen_scratch_bytes");
+        varlen_ = function<decltype(varlen_)>("flashladder_varlen_attention");
+        varlen_from_host_ = function<decltype(varlen_from_host_)>("flashladder_varlen_attention_from_host");
         lists_scratch_bytes_ = function<decltype(lists_scratch_bytes_)>("flashladder_block_sparse_scratch_bytes");
         lists_ = function<decltype(lists_)>("flashladder_block_sparse_attention");
         lists_from_host_ = function<decltype(lists_from_host_)>("flashladder_block_sparse_attention_from_host");
@@ -265,6 +293,43 @@ public:
         q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
         out.get_strides(p.O_strides);
         launch(p, paged_, paged_from_host_, bytes, allocate);
+    }
+
+    void varlen_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle q_places_object,
+                          nb::handle k_places_object, nb::handle out_object, nb::handle lse_object,
+                          const std::string& stage, bool causal, std::optional<float> scale, std::uintptr_t stream,
+                          nb::object allocate) const {
+        const Tensor q("q", q_object, "(total_q, heads, d)", true), k("k", k_object, "(total_k, kv_heads, d)", true);
+        const Tensor v("v", v_object, "(total_k, kv_heads, d)", true), out("the output", out_object, "", true);
+        FlashLadderVarlen p{};
+        p.stage = stage.c_str(), p.dtype = c_dtype(q);
+        for (const Tensor* t : {&k, &v}) {
+            check_on_the_same(*t, q);
+            check_equal("d =", *t, t->shape[3], q, q.shape[3]);
+        }
+        check_equal("heads:", v, v.shape[1], k, k.shape[1]);
+        check_equal("rows:", v, v.shape[2], k, k.shape[2]);
+        check_device(q);
+        const Array q_places = places_of("cu_seqlens_q", q_places_object, q),
+                    k_places = places_of("cu_seqlens_k", k_places_object, q);
+        if (q_places.shape(0) != k_places.shape(0))
+            refuse(ValueError, "cu_seqlens_k has {} numbers, but cu_seqlens_q has {}", k_places.shape(0), q_places.shape(0));
+        p.sequences = static_cast<int>(q_places.shape(0)) - 1;
+        p.heads = q.shape[1], p.kv_heads = k.shape[1], p.head_dim = q.shape[3];
+        p.total_q = q.shape[2], p.total_k = k.shape[2];
+        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
+        p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());
+        p.cu_seqlens_q = static_cast<const int*>(q_places.data());
+        p.cu_seqlens_k = static_cast<const int*>(k_places.data());
+        p.stream = reinterpret_cast<void*>(stream);
+        Array lse;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(varlen_scratch_bytes_(&p, &bytes));
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        launch(p, varlen_, varlen_from_host_, bytes, allocate);
     }
 
     /// ValueError if the stage does not have the gradients of these.
@@ -374,6 +439,9 @@ private:
     decltype(&flashladder_paged_scratch_bytes) paged_scratch_bytes_;
     decltype(&flashladder_paged_attention) paged_;
     decltype(&flashladder_paged_attention_from_host) paged_from_host_;
+    decltype(&flashladder_varlen_scratch_bytes) varlen_scratch_bytes_;
+    decltype(&flashladder_varlen_attention) varlen_;
+    decltype(&flashladder_varlen_attention_from_host) varlen_from_host_;
     decltype(&flashladder_block_sparse_scratch_bytes) lists_scratch_bytes_;
     decltype(&flashladder_block_sparse_attention) lists_;
     decltype(&flashladder_block_sparse_attention_from_host) lists_from_host_;
@@ -395,6 +463,10 @@ NB_MODULE(_core, module) {
              nb::arg("block_table"), nb::arg("lengths"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"),
              nb::arg("causal"), nb::arg("scale").none(), nb::arg("n_k"), nb::arg("stream"), nb::arg("allocate").none(),
              "As forward, of sequences whose keys and values lie in pages.")
+        .def("varlen_attention", &Library::varlen_attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+             nb::arg("cu_seqlens_q"), nb::arg("cu_seqlens_k"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"),
+             nb::arg("causal"), nb::arg("scale").none(), nb::arg("stream"), nb::arg("allocate").none(),
+             "As forward, of packed sequences.")
         .def("block_sparse_attention", &Library::block_sparse_attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
              nb::arg("first"), nb::arg("blocks"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"), nb::arg("causal"),
              nb::arg("scale").none(), nb::arg("stream"), nb::arg("allocate").none(),

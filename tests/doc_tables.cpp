@@ -106,6 +106,25 @@ TEST_CASE("keys in pages: times, what is counted, and no row of 27b is one of 27
     CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.002 | 512 |"));
 }
 
+TEST_CASE("packed sequences: how long they are, and what is left of padded ones") {
+    const auto row = [](const json& shape) {
+        const json read = {{"read", {{"requested_bytes", 2e6}}}};
+        return json{{"stage", "26b-v"}, {"operation", "varlen_attention"}, {"set", "sequences"}, {"dtype", "bf16"},
+                    {"ms", 0.5}, {"ms_min", 0.5}, {"ms_max", 0.5}, {"tflops", 7}, {"shape", shape},
+                    {"counts", {{"tensors", {{"K", read}, {"V", read}, {"Q", read}}}, {"total", {{"matrix_instructions", 9}}}}}};
+    };
+    // Of length 1, so that nothing is left to be drawn.
+    json ones = attention(64, 1, false, 5, 2, 2), long_one = attention(128, 9, true, 3, 2, 2);
+    for (json* shape : {&ones, &long_one}) (*shape)["others"] = 0, (*shape)["draw"] = 1, (*shape)["total_q"] = (*shape)["total_k"] = 0;
+    long_one["others"] = 1;
+    const Project project;
+    for (const char* file : {"ladder.json", "counts.json"})
+        project.write(file, measured({{"rows", {row(ones), row(long_one)}}}));
+    CHECK(project.has("sequences rung=26b", "| 64 | no | 5 up to 1 | 5 | 100% | 0.500 | 7.00 |"));
+    CHECK(project.has("sequences rung=26b", "| 128 | yes | one of 9, 2 up to 1 | 11 | 39% | 0.500 | 7.00 |"));
+    CHECK(project.has("counted-sequences rung=26b", "| 64 | no | 5 up to 1 | 5 | 100% | 4.0 MB | 2.0 MB | 9 |"));
+}
+
 TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer of each") {
     const auto row = [](const char* stage, const json& shape, double ms) {
         return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", 77}};

@@ -178,6 +178,7 @@ TEST_CASE("below a rung is the one before it of its operation, or the one that i
     };
     CHECK(number_below("07") == "06");
     CHECK(number_below("26") == "14");
+    CHECK(number_below("26b") == "26");
     for (const char* lowest : {"00", "14b", "15", "capstone-1"}) CHECK(number_below(lowest) == "none");
 }
 

@@ -21,6 +21,8 @@
 #include "operations/block_sparse_attention/stage.h"
 #include "operations/paged_attention/operation.h"
 #include "operations/paged_attention/stage.h"
+#include "operations/varlen_attention/operation.h"
+#include "operations/varlen_attention/stage.h"
 #include "test_seed.h"
 
 namespace flashladder::attention {
@@ -433,6 +435,73 @@ TEST_CASE("keys in pages, from device memory: what the stage itself does") {
     CHECK(text(flashladder_paged_attention(&c)).starts_with("27b-paged: pages_of_sequence is 1, but n_k 70 keys"));
     c.pages_of_sequence = pool.pages_of_sequence, c.lengths = nullptr;
     CHECK(text(flashladder_paged_attention(&c)) == "27b-paged: lengths is a null pointer");
+}
+
+TEST_CASE("packed sequences, from device memory and from the host's: what the stage itself does, and lists that are bad") {
+    AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true, .dtype = DType::bf16};
+    const varlen_attention::Sequences sequences = varlen_attention::sequences_of({30, 0, 71, 5}, {40, 9, 0, 64});
+    shape.n_q = sequences.total_q(), shape.n_k = sequences.total_k();
+    const Data in = varlen_attention::make_inputs(shape, sequences, Values::normal, test_seed(), true);
+    const varlen_attention::Stage& stage = varlen_attention::find_stage("26b-varlen");
+    const Data expected = run(stage, in);
+
+    const auto bits = [](const std::vector<float>& values) {
+        std::vector<std::uint16_t> all;
+        for (const float x : values) all.push_back(to_bits(DType::bf16, x));
+        return all;
+    };
+    const auto Q = bits(in.tensors.at("Q")), K = bits(in.tensors.at("K")), V = bits(in.tensors.at("V"));
+    std::vector<std::uint16_t> O(Q.size());
+    std::vector<float> lse(shape.lse_elements());
+    std::vector<int> of_queries = sequences.cu_seqlens_q, of_keys = sequences.cu_seqlens_k;
+    FlashLadderVarlen c{};
+    c.stage = "26b-varlen", c.dtype = "bf16", c.sequences = 4, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.causal = 1;
+    c.total_q = shape.n_q, c.total_k = shape.n_k, c.scale = 1 / std::sqrt(float(shape.head_dim));
+    c.Q = Q.data(), c.K = K.data(), c.V = V.data(), c.O = O.data(), c.lse = lse.data();
+    c.cu_seqlens_q = of_queries.data(), c.cu_seqlens_k = of_keys.data();
+    REQUIRE(text(flashladder_varlen_attention_from_host(&c)) == "no error");
+    CHECK(O == bits(expected.tensors.at("O")));
+    CHECK(lse == expected.tensors.at("lse"));
+
+    const auto bad_list = [&](int& number, int bad, const std::string& error) {
+        const int good = std::exchange(number, bad);
+        CHECK(text(flashladder_varlen_attention_from_host(&c)) == "26b-varlen: " + error);
+        CHECK(flashladder_refused() == 1);
+        number = good;
+    };
+    bad_list(of_queries[0], 1, "cu_seqlens_q[0] is 1, but must be 0");
+    bad_list(of_queries[2], 29, "cu_seqlens_q[2] is 29, but must be at least the one before, 30");
+    bad_list(of_keys[4], 112, "cu_seqlens_k[4] is 112, but must be 113, the number of all rows");
+    bad_list(c.sequences, 0, "sequences is 0, but must be at least 1");
+    bad_list(c.total_q, -1, "total_q is -1, but must be at least 0");
+    c.total_q = 0, of_queries = {0, 0, 0, 0, 0}, c.Q = c.O = nullptr;
+    c.cu_seqlens_q = of_queries.data();
+    CHECK(text(flashladder_varlen_attention_from_host(&c)) == "no error");
+    c.total_q = shape.n_q, c.cu_seqlens_q = nullptr, c.Q = Q.data(), c.O = O.data();
+    CHECK(text(flashladder_varlen_attention_from_host(&c)) == "26b-varlen: cu_seqlens_q is a null pointer");
+
+    // In device memory.
+    const auto uploaded = [](const void* from, std::size_t bytes) {
+        DeviceBuffer buffer(bytes);
+        REQUIRE(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyHostToDevice) == cudaSuccess);
+        return buffer;
+    };
+    const DeviceBuffer q = uploaded(Q.data(), Q.size() * 2), k = uploaded(K.data(), K.size() * 2),
+                       v = uploaded(V.data(), V.size() * 2), o(O.size() * 2),
+                       places_q = uploaded(sequences.cu_seqlens_q.data(), 5 * sizeof(int)),
+                       places_k = uploaded(sequences.cu_seqlens_k.data(), 5 * sizeof(int));
+    c.Q = q.data(), c.K = k.data(), c.V = v.data(), c.O = o.data(), c.lse = nullptr;
+    c.cu_seqlens_q = static_cast<const int*>(places_q.data()), c.cu_seqlens_k = static_cast<const int*>(places_k.data());
+    std::size_t bytes = 0;
+    REQUIRE(text(flashladder_varlen_scratch_bytes(&c, &bytes)) == "no error");
+    CHECK(bytes == stage.scratch_bytes(shape, 4));
+    const DeviceBuffer scratch(bytes);
+    c.scratch = scratch.data();
+    REQUIRE(text(flashladder_varlen_attention(&c)) == "no error");
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    CHECK(o.download(O.size(), DType::bf16) == expected.tensors.at("O"));
+    c.head_dim = 80;
+    CHECK(text(flashladder_varlen_scratch_bytes(&c, &bytes)).starts_with("26b-varlen: head_dim 80"));
 }
 
 TEST_CASE("lists of blocks: as the stage itself, from device and host; what it cannot do it says") {

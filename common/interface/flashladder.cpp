@@ -14,6 +14,7 @@
 #include "operations/gemm/stage.h"
 #include "operations/block_sparse_attention/stage.h"
 #include "operations/paged_attention/stage.h"
+#include "operations/varlen_attention/stage.h"
 
 namespace flashladder {
 namespace {
@@ -105,6 +106,43 @@ void check_sequences(const FlashLadderPaged& p) {
                 throw std::invalid_argument(fmt::format("{}: block_table[{}][{}] is {}, but the pool has pages 0 to {}",
                                                         p.stage, b, n, page, p.pages - 1));
     }
+}
+
+varlen_attention::Args args_of(const FlashLadderVarlen& p) {
+    const auto strides = [](const long long (&s)[2]) { return Strides{0, s[1], s[0]}; };
+    return {{{1, p.heads, p.kv_heads, p.total_q, p.total_k, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))},
+             p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream), strides(p.Q_strides),
+             strides(p.K_strides), strides(p.V_strides), strides(p.O_strides)},
+            p.sequences,
+            p.cu_seqlens_q,
+            p.cu_seqlens_k};
+}
+const varlen_attention::Stage& stage_of(const FlashLadderVarlen& p) {
+    const varlen_attention::Stage& stage = varlen_attention::find_stage(text(p.stage, "stage"));
+    const std::string why = stage.why_cannot(args_of(p).shape, p.sequences, p.lse != nullptr);
+    return why.empty() ? stage : throw std::invalid_argument(why);
+}
+void launch(const FlashLadderVarlen& p) { varlen_attention::find_stage(text(p.stage, "stage")).launch(args_of(p)); }
+
+/// Throws std::invalid_argument if the list does not say which of so many rows are whose.
+void check_places(const char* stage, const char* name, const int* places, int sequences, int rows) {
+    for (int b = 0; b <= sequences; ++b) {
+        const auto refuse = [&](const std::string& expected) {
+            throw std::invalid_argument(fmt::format("{}: {}[{}] is {}, but must be {}", stage, name, b, places[b], expected));
+        };
+        if (b == 0 && places[b] != 0) refuse("0");
+        if (b > 0 && places[b] < places[b - 1]) refuse(fmt::format("at least the one before, {}", places[b - 1]));
+        if (b == sequences && places[b] != rows) refuse(fmt::format("{}, the number of all rows", rows));
+    }
+}
+
+/// The bytes from a packed tensor's first element to behind its last one.
+std::size_t extent_bytes(int rows, int heads, int head_dim, DType dtype, const long long (&strides)[2]) {
+    if (rows <= 0) return 0;
+    const bool is_plain = strides[0] == 0 && strides[1] == 0;
+    const std::int64_t row = is_plain ? std::int64_t(heads) * head_dim : std::max(strides[0], 0LL),
+                       head = is_plain ? head_dim : std::max(strides[1], 0LL);
+    return std::size_t(row * (rows - 1) + head * (heads - 1) + head_dim) * bytes_per_element(dtype);
 }
 
 block_sparse_attention::Args args_of(const FlashLadderBlockSparse& p) {
@@ -342,6 +380,44 @@ const char* flashladder_block_sparse_attention_from_host(const FlashLadderBlockS
         launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
         tensors.copy_outputs(*problem);
+    });
+}
+
+const char* flashladder_varlen_scratch_bytes(const FlashLadderVarlen* problem, size_t* bytes) {
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(args_of(*problem).shape, problem->sequences); });
+}
+
+const char* flashladder_varlen_attention(const FlashLadderVarlen* problem) {
+    return error_of([&] { launch(*problem); });
+}
+
+const char* flashladder_varlen_attention_from_host(const FlashLadderVarlen* problem) {
+    return error_of([&] {
+        FlashLadderVarlen p = *problem;
+        const attention::AttentionShape s = args_of(p).shape;
+        const varlen_attention::Stage& stage = stage_of(p);
+        const std::tuple<const char*, const void*, int> tensors[] = {
+            {"Q", p.Q, s.n_q}, {"K", p.K, s.n_k}, {"V", p.V, s.n_k}, {"O", p.O, s.n_q},
+            {"cu_seqlens_q", p.cu_seqlens_q, 1}, {"cu_seqlens_k", p.cu_seqlens_k, 1}};
+        for (const auto& [name, pointer, rows] : tensors)
+            if (!pointer && rows > 0) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        check_places(p.stage, "cu_seqlens_q", p.cu_seqlens_q, p.sequences, p.total_q);
+        check_places(p.stage, "cu_seqlens_k", p.cu_seqlens_k, p.sequences, p.total_k);
+        const DeviceBuffer scratch(stage.scratch_bytes(s, p.sequences));
+        const OnDevice Q(p.Q, extent_bytes(s.n_q, s.heads, s.head_dim, s.dtype, p.Q_strides));
+        const OnDevice K(p.K, extent_bytes(s.n_k, s.kv_heads, s.head_dim, s.dtype, p.K_strides));
+        const OnDevice V(p.V, extent_bytes(s.n_k, s.kv_heads, s.head_dim, s.dtype, p.V_strides));
+        const OnDevice O(p.O, extent_bytes(s.n_q, s.heads, s.head_dim, s.dtype, p.O_strides));
+        const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
+        const std::size_t places = (std::size_t(p.sequences) + 1) * sizeof(int);
+        const OnDevice of_queries(p.cu_seqlens_q, places), of_keys(p.cu_seqlens_k, places);
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+        p.cu_seqlens_q = static_cast<const int*>(of_queries.data());
+        p.cu_seqlens_k = static_cast<const int*>(of_keys.data());
+        p.scratch = scratch.data();
+        launch(p);
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        O.copy_to(problem->O), lse.copy_to(problem->lse);
     });
 }
 

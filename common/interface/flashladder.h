@@ -113,6 +113,31 @@ const char* flashladder_paged_scratch_bytes(const FlashLadderPaged* problem, siz
 const char* flashladder_paged_attention(const FlashLadderPaged* problem);
 const char* flashladder_paged_attention_from_host(const FlashLadderPaged* problem);
 
+/* Attention for sequences of unlike length, packed row behind row: sequence b has the rows of Q from cu_seqlens_q[b] on up
+ * to, but not with, cu_seqlens_q[b + 1], and those of K and V by cu_seqlens_k. Memory is as in FlashLadderForward. */
+typedef struct FlashLadderVarlen {
+    const char* stage; /* "26b-varlen" */
+    const char* dtype;
+    int sequences, heads, kv_heads, total_q, total_k, head_dim; /* totals: rows of all sequences, which may be 0 */
+    int causal; /* query i of a sequence sees its keys up to i + n_k - n_q */
+    float scale;
+    const void* Q;           /* (total_q, heads, head_dim) */
+    const void* K;           /* (total_k, kv_heads, head_dim) */
+    const void* V;           /* (total_k, kv_heads, head_dim) */
+    const int* cu_seqlens_q; /* (sequences + 1): 0 first, never less than the one before, total_q last */
+    const int* cu_seqlens_k; /* (sequences + 1): the same up to total_k */
+    void* O;                 /* (total_q, heads, head_dim) */
+    float* lse;              /* (heads, total_q), natural log; null where it is not wanted */
+    void* scratch;           /* flashladder_varlen_scratch_bytes of it, 256-byte aligned */
+    void* stream;
+    long long Q_strides[2], K_strides[2], V_strides[2], O_strides[2]; /* to the next row, head; 0, 0: contiguous */
+} FlashLadderVarlen;
+
+/* As their namesakes of paged attention: only the third looks whether the lists are good ones. */
+const char* flashladder_varlen_scratch_bytes(const FlashLadderVarlen* problem, size_t* bytes);
+const char* flashladder_varlen_attention(const FlashLadderVarlen* problem);
+const char* flashladder_varlen_attention_from_host(const FlashLadderVarlen* problem);
+
 /* Attention in which blocks of 128 queries see the blocks of 128 keys that their lists name. List r, of block r % T_r of head
  * r / T_r, is blocks[first[r]] to blocks[first[r + 1] - 1], ascending; T_r = ceil(n_q / 128). If causal, a query sees of
  * these the keys up to its own place alone. One that sees no key has O = 0 and lse = -infinity. Memory and strides are as in

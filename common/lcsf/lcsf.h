@@ -13,6 +13,8 @@
 //                                 end: Q_i and O_i
 //   Problem                       the parameter of the kernel, tensor maps and all
 //   Task, tasks(p), task(p, n)    how many tasks there are, and which one is number n
+//   most_tasks(p)                 on the host, by a Kernel whose tasks(p) only the device knows: how many there may be. The
+//                                 kernel launched before it plans them and sets `taken` to 0; they may overlap
 //   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
 //   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
 //                                 by one thread: ask for a tile, whose bytes `full` counts
@@ -50,6 +52,10 @@ struct Registers {
     static constexpr int producer = consumers <= 2 ? 40 : consumers == 3 ? 32 : 24;
     static constexpr int consumer = consumers == 1 ? 256 : consumers == 2 ? 232 : consumers == 3 ? 160 : 112;
 };
+
+/// Whether a kernel before says how many tasks there are.
+template <class Kernel>
+constexpr bool is_planned = requires(const typename Kernel::Problem& p) { Kernel::most_tasks(p); };
 
 template <class Kernel>
 constexpr int teams_of = [] {
@@ -301,6 +307,7 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         }
         ptx::fence_barrier_init();
     }
+    if constexpr (is_planned<Kernel>) cudaGridDependencySynchronize();  // the plan is there
     __syncthreads();
 
     if (role == 0) {
@@ -314,19 +321,30 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
     }
 }
 
+/// For so many the host launches.
+template <class Kernel>
+int most_tasks(const typename Kernel::Problem& p) {
+    if constexpr (is_planned<Kernel>) {
+        return Kernel::most_tasks(p);
+    } else {
+        return Kernel::tasks(p);
+    }
+}
+
 /// Launches a Kernel for all tasks of p. The dynamic schedule needs `taken`, a word of device memory. Throws CudaError.
 template <class Kernel>
 void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
-    const int tasks = Kernel::tasks(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+    const int tasks = most_tasks<Kernel>(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int enough = (tasks + teams_of<Kernel> - 1) / teams_of<Kernel>;
     const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
-        check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
+        if (!is_planned<Kernel>) check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
     }
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),
-                   .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream},
+                   .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream,
+                   .dependent = is_planned<Kernel>},
                   p, taken);
 }
 

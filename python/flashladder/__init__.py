@@ -10,7 +10,7 @@ else:
     from . import _torch
 
 __all__ = ["attention", "attention_backward", "backward_stages", "block_lists", "block_sparse_attention", "paged_attention",
-           "stages"]
+           "stages", "varlen_attention"]
 CUDA_DEVICES = (2, 13)  # DLPack's numbers: device memory, managed memory
 
 
@@ -122,6 +122,37 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, causal=False, sca
     out = np.empty(q.shape, q.dtype)
     lse = np.empty(q.shape[:3], np.float32) if return_lse else None
     _library.paged_attention("cpu", stage, *given, out, lse, causal, scale, options[-1])
+    return (out, lse) if return_lse else out
+
+
+def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, causal=False, scale=None,
+                     stage="26b-varlen", return_lse=False):
+    """attention() of sequences of unlike length, packed row behind row: a batch without padding.
+
+    q is (total_q, heads, d); k and v are (total_k, kv_heads, d), in any strides. Sequence b has the rows of q from
+    cu_seqlens_q[b] on up to, but not with, cu_seqlens_q[b + 1], and those of k and v by cu_seqlens_k.
+
+    cu_seqlens_q  int32, (sequences + 1): 0 first, never less than the one before, total_q last. So cu_seqlens_k, up to
+                  total_k. Where they are the same tensor, queries and keys are as many
+    causal        query i of a sequence sees its keys j <= i + n_k - n_q
+    max_seqlen_q  as other libraries want them, and so max_seqlen_k: not needed here, and not looked at
+    stage         the one that has packed sequences
+    return_lse    the second output is float32, (heads, total_q)
+
+    A sequence may have no queries, or no keys: then its output is 0. scale, the output, of which libraries tensors may
+    be, and errors are as of attention(). There are no gradients. On a GPU nobody looks whether the lists are good ones,
+    and what a bad one leads to is undefined.
+    """
+    scale = None if scale is None else float(scale)
+    given, in_torch = _placed(q=q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    if in_torch:
+        return _torch.varlen_attention(*given, causal, scale, stage, return_lse)
+
+    import numpy as np
+    q = given[0]
+    out = np.empty(q.shape, q.dtype)
+    lse = np.empty(q.shape[1::-1], np.float32) if return_lse else None
+    _library.varlen_attention("cpu", stage, *given, out, lse, causal, scale)
     return (out, lse) if return_lse else out
 
 

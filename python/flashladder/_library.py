@@ -70,6 +70,13 @@ def paged_attention(backend, stage, q, k_pages, v_pages, block_table, lengths, o
                                      stream, allocate)
 
 
+def varlen_attention(backend, stage, q, k, v, cu_seqlens_q, cu_seqlens_k, out, lse, causal, scale, stream=0,
+                     allocate=None):
+    """_core.Library.varlen_attention of the backend's library."""
+    library(backend).varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, out, lse, stage, bool(causal), scale, stream,
+                                      allocate)
+
+
 def block_sparse_attention(backend, stage, q, k, v, first, blocks, out, lse, causal, scale, stream=0, allocate=None):
     """_core.Library.block_sparse_attention of the backend's library."""
     library(backend).block_sparse_attention(q, k, v, first, blocks, out, lse, stage, bool(causal), scale, stream, allocate)

@@ -1,4 +1,4 @@
-"""The PyTorch operators flashladder::attention, attention_backward, paged_attention and block_sparse_attention, so that
+"""The PyTorch operators of this package, flashladder::attention and the others that end in attention or backward, so that
 torch.compile sees one node for each and CUDA graphs can be captured."""
 import contextlib
 import typing
@@ -74,6 +74,24 @@ def _fake_paged(q, k_pages, v_pages, block_table, lengths, causal, scale, stage,
     return _outputs(q, return_lse)
 
 
+def _packed_outputs(q, return_lse):
+    return torch.empty_like(q), q.new_empty((q.shape[1], q.shape[0]) if return_lse else (0,), dtype=torch.float32)
+
+
+def _run_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor,
+                cu_seqlens_k: torch.Tensor, causal: bool, scale: Scale, stage: str,
+                return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+    out, lse = _packed_outputs(q, return_lse)
+    *capsules, of_lse = _dlpack(q, k, v, cu_seqlens_q, cu_seqlens_k, out, lse)
+    with _launch_options(q) as options:
+        _library.varlen_attention(_backend(q), stage, *capsules, of_lse if return_lse else None, causal, scale, *options)
+    return out, lse
+
+
+def _fake_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, stage, return_lse):
+    return _packed_outputs(q, return_lse)
+
+
 def _run_lists(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first: torch.Tensor, blocks: torch.Tensor, causal: bool,
                scale: Scale, stage: str, return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
     out, lse = _outputs(q, return_lse)
@@ -128,10 +146,13 @@ if hasattr(torch.library, "custom_op"):  # PyTorch 2.4
     _paged_operator.register_fake(_fake_paged)
     _lists_operator = torch.library.custom_op("flashladder::block_sparse_attention", _run_lists, mutates_args=())
     _lists_operator.register_fake(_fake_lists)
+    _varlen_operator = torch.library.custom_op("flashladder::varlen_attention", _run_varlen, mutates_args=())
+    _varlen_operator.register_fake(_fake_varlen)
     _operator.register_autograd(_gradients, setup_context=_save)
     _backward_operator.register_autograd(_refuse_second_derivatives)
 else:
-    _operator, _backward_operator, _paged_operator, _lists_operator = _run, _run_backward, _run_paged, _run_lists
+    _operator, _backward_operator, _paged_operator = _run, _run_backward, _run_paged
+    _lists_operator, _varlen_operator = _run_lists, _run_varlen
 
 
 def _check(q, **tensors):
@@ -162,6 +183,13 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, causal, scale, st
     _check(q, k_pages=k_pages, v_pages=v_pages, block_table=block_table, lengths=lengths)
     out, lse = _paged_operator(q, k_pages, v_pages, block_table, lengths, bool(causal), scale, str(stage), bool(return_lse),
                                n_k)
+    return (out, lse) if return_lse else out
+
+
+def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, stage, return_lse):
+    """flashladder.varlen_attention of PyTorch tensors."""
+    _check(q, k=k, v=v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+    out, lse = _varlen_operator(q, k, v, cu_seqlens_q, cu_seqlens_k, bool(causal), scale, str(stage), bool(return_lse))
     return (out, lse) if return_lse else out
 
 

@@ -165,6 +165,66 @@ def test_keys_in_pages_with_torch(device):
         assert not again[0].any() and torch.equal(again[3], out[3])
 
 
+def packed(n_q=(40, 0, 70, 9), n_k=(50, 3, 0, 100)):
+    q = np.random.default_rng(3).standard_normal((sum(n_q), 6, 64)).astype("float16")
+    k, v = np.random.default_rng(4).standard_normal((2, sum(n_k), 2, 64)).astype("float16")
+    return (q, k, v, *(np.concatenate([[0], np.cumsum(n)]).astype(np.int32) for n in (n_q, n_k)))
+
+
+def check_packed(out, lse, q, k, v, of_queries, of_keys, causal):
+    assert out.shape == q.shape and lse.shape == q.shape[1::-1]
+    for b in range(len(of_queries) - 1):
+        rows, keys = (slice(places[b], places[b + 1]) for places in (of_queries, of_keys))
+        if rows.start == rows.stop:
+            continue
+        if keys.start == keys.stop:
+            assert not out[rows].any() and np.isneginf(lse[:, rows]).all()
+            continue
+        alone = [x[part].swapaxes(0, 1)[None] for x, part in ((q, rows), (k, keys), (v, keys))]
+        expected, expected_lse = reference(*alone, causal)
+        check(out[rows].swapaxes(0, 1)[None], expected, "float16")
+        assert np.abs(lse[:, rows] - expected_lse[0]).max() < 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_sequences(causal):
+    given = packed(n_k=(50, 3, 0, 100) if not causal else (45, 3, 0, 100))
+    out, lse = flashladder.varlen_attention(*given, causal=causal, return_lse=True)
+    check_packed(out, lse, *given, causal)
+    heads_first = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in given[:3]]
+    again = flashladder.varlen_attention(*heads_first, *given[3:], 70, 100, causal=causal)
+    np.testing.assert_array_equal(again, out)
+
+
+def test_packed_sequences_of_nothing():
+    q, k, v, of_queries, of_keys = packed((5, 7), (0, 0))
+    out, lse = flashladder.varlen_attention(q, k, v, of_queries, of_keys, return_lse=True)
+    assert not out.any() and np.isneginf(lse).all()
+    q, k, v, of_queries, of_keys = packed((0, 0), (4, 5))
+    assert flashladder.varlen_attention(q, k, v, of_queries, of_keys).shape == (0, 6, 64)
+
+
+def test_errors_of_packed_sequences():
+    q, k, v, of_queries, of_keys = packed()
+
+    def wrong(error, match, q=q, k=k, v=v, of_queries=of_queries, of_keys=of_keys, **options):
+        with pytest.raises(error, match=match):
+            flashladder.varlen_attention(q, k, v, of_queries, of_keys, **options)
+    wrong(ValueError, r"q has shape .* but must have \(total_q, heads, d\)", q=q[None])
+    wrong(ValueError, "v has rows: 152, but k has 153", v=v[1:])
+    wrong(TypeError, "cu_seqlens_q has dtype int64, but must have int32", of_queries=of_queries.astype(np.int64))
+    wrong(ValueError, "cu_seqlens_k has 4 numbers, but cu_seqlens_q has 5", of_keys=of_keys[1:])
+    wrong(ValueError, "cu_seqlens_q must have one dimension", of_queries=of_queries[None])
+    wrong(ValueError, "cu_seqlens_k is not contiguous", of_keys=np.repeat(of_keys, 2)[::2])
+    wrong(ValueError, r"cu_seqlens_q\[0\] is 1, but must be 0", of_queries=of_queries + np.int32(1))
+    wrong(ValueError, r"cu_seqlens_k\[4\] is 153, but must be 152, the number of all rows", k=k[1:], v=v[1:])
+    bad = of_queries.copy()
+    bad[2] = 39
+    wrong(ValueError, r"cu_seqlens_q\[2\] is 39, but must be at least the one before, 40", of_queries=bad)
+    wrong(ValueError, "head_dim 48", q=q[:, :, :48], k=k[:, :, :48], v=v[:, :, :48])
+    wrong(ValueError, "14-lcsf does not compute attention of packed sequences", stage="14-lcsf")
+
+
 def blocks_of_keys(heads=(), n_q=150, n_k=400):
     q, k, v = inputs((2, 4, n_q, 64), kv=(2, 2, n_k, 64), dtype="float16")
     return q, k, v, np.random.default_rng().random((*heads, -(-n_q // 128), -(-n_k // 128))) < 0.5
@@ -213,6 +273,25 @@ def test_errors_of_lists():
     wrong(ValueError, "14-lcsf does not compute block-sparse attention", stage="14-lcsf")
     with pytest.raises(ValueError, match=r"mask has shape \(3,\), but must have"):
         flashladder.block_lists(np.ones(3, bool))
+
+
+@needs_torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_hopper)])
+def test_packed_sequences_with_torch(device):
+    arrays = packed()
+    given = [torch.from_numpy(x).to(device) for x in arrays]
+    out, lse = flashladder.varlen_attention(*given, return_lse=True)
+    check_packed(as_array(out), as_array(lse), *arrays, False)
+    operator = torch.ops.flashladder.varlen_attention.default
+    torch.library.opcheck(operator, (*given, True, None, "26b-varlen", True))
+    if device == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            again = flashladder.varlen_attention(*given)
+        given[4][3:] -= 1  # other lengths, of as many rows, between replays
+        given[4][4] += 1
+        graph.replay()
+        assert torch.equal(again[:40], out[:40])
 
 
 @needs_torch

@@ -75,6 +75,11 @@ struct MovedBox {
 constexpr int box_window = 16384, box_poison = 0xABCD;
 MovedBox move_box(const Bits16& tensor, const Box& box);
 
+/// Rows of 16 bytes, moved by a map that has two dimensions of them with one stride, so that a box ends behind any row
+/// (rung 26b): `rows` rows from `first` on, of a box of 8.
+constexpr int ending_columns = 8, ending_rows = 8;
+MovedBox move_ending_box(const Bits16& tensor, int first, int rows);
+
 constexpr int add_rows = 6, add_columns = 32;
 /// Two tiles x, plus 1, are added to a tensor at row 1, columns 0 and 4; stored behind it; and added to a run of
 /// floats. All three in a row.

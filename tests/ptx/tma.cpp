@@ -109,6 +109,25 @@ TEST_CASE("TMA: a box narrower than the swizzle has rows that are as far apart a
                       {2, {96, 80}, {columns, 40}, swizzle, {{24, 3}}, {{0, 0}}, false}, random, true);
 }
 
+TEST_CASE("TMA: with a dimension more of the same stride a box ends behind any row, in loads and in stores") {
+    if (device_architecture() < 90) return;
+    constexpr int rows_of_tensor = 20;
+    Random random(test_seed());
+    Bits16 tensor(rows_of_tensor * ending_columns);
+    for (std::uint16_t& x : tensor) x = static_cast<std::uint16_t>(1 + random() % 60000);
+    for (const auto& [first, rows] : {std::pair(0, 8), {12, 8}, {3, 5}, {0, 1}, {19, 1}, {13, 7}, {0, 0}, {7, 0}, {20, 0}}) {
+        INFO(rows, " rows from ", first);
+        const MovedBox moved = move_ending_box(tensor, first, rows);
+        Bits16 loaded(ending_rows * ending_columns, 0), stored(tensor.size(), 0);
+        for (int x = 0; x < rows * ending_columns; ++x)
+            loaded[std::size_t(x)] = stored[std::size_t(first * ending_columns + x)] =
+                tensor[std::size_t(first * ending_columns + x)];
+        CHECK(std::equal(loaded.begin(), loaded.end(), moved.shared.begin()));
+        CHECK(moved.shared[loaded.size()] == box_poison);
+        CHECK(moved.tensor == stored);
+    }
+}
+
 // What a GPU answers to a box at odd places: an illegal instruction ends the process, so that each place needs one of
 // its own. FLASHLADDER_PROBE="load 1 -5" chooses what begins there, and the column and row.
 TEST_CASE("TMA probe" * doctest::skip()) {

@@ -74,6 +74,15 @@ MovedBox move_box_of_rank(const Bits16& tensor, const Box& box) {
     return {shown.download(), to.download()};
 }
 
+/// The map begins before the tensor, by as many rows as a box has. Nobody touches what is there.
+CUtensorMap map_with_ends(const std::uint16_t* tensor, std::size_t rows) {
+    constexpr std::uint64_t stride = ending_columns * sizeof(std::uint16_t);
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(tensor) - ending_rows * stride;
+    return ptx::make_tensor_map<__nv_bfloat16, 3>(reinterpret_cast<const __nv_bfloat16*>(begin),
+                                                  {ending_columns, ending_rows, rows + 1}, {stride, stride},
+                                                  {ending_columns, ending_rows, 1}, ptx::Swizzle::none);
+}
+
 /// Floats: loaded as a run, added to as a box and as a run, by two blocks.
 __global__ void add_kernel(const __grid_constant__ CUtensorMap sums_map, const float* x, float* sums, float* run_sums) {
     auto* tile = dynamic_shared<float>();
@@ -102,6 +111,16 @@ __global__ void add_kernel(const __grid_constant__ CUtensorMap sums_map, const f
 }
 
 }  // namespace
+
+MovedBox move_ending_box(const Bits16& tensor, int first, int rows) {
+    const DeviceArray<std::uint16_t> from(tensor), to(Bits16(tensor.size(), 0)), shown(box_window);
+    const std::size_t all = tensor.size() / ending_columns;
+    const BoxCoordinates at{{0, ending_rows - rows, first + rows}};
+    launch_kernel(move_box_kernel<3>, {1, threads, box_window * 2}, map_with_ends(from.data(), all),
+                  map_with_ends(to.data(), all), at, at, unsigned(ending_columns * ending_rows * 2), true, shown.data());
+    check_cuda(cudaDeviceSynchronize(), "moving a box");
+    return {shown.download(), to.download()};
+}
 
 MovedBox move_box(const Bits16& tensor, const Box& box) {
     switch (box.rank) {

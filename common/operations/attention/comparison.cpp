@@ -85,11 +85,15 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const At
 std::string Comparison::describe(const AttentionShape& shape) const { return describe(shape, to_string(shape)); }
 
 std::string Comparison::describe(const AttentionShape& shape, const std::string& title) const {
-    const auto place = [&](std::size_t row) {
+    return describe(title, [&](std::size_t row) {
         const std::size_t head = row / static_cast<std::size_t>(shape.n_q);
         return fmt::format("batch {} head {} query {}", head / static_cast<std::size_t>(shape.heads),
                            head % static_cast<std::size_t>(shape.heads), row % static_cast<std::size_t>(shape.n_q));
-    };
+    });
+}
+
+std::string Comparison::describe(const std::string& title,
+                                 const std::function<std::string(std::size_t row)>& place) const {
     std::string text = mistake.empty() ? title : title + ": " + mistake;
     // The first of these says what is wrong, with numbers that the kernel's author can follow.
     const char* between = ": ";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct Comparison {
     std::string describe(const AttentionShape& shape) const;
     /// The same of a problem that somebody else calls `title`.
     std::string describe(const AttentionShape& shape, const std::string& title) const;
+    /// And its rows by `place`: "batch 0 head 1 query 5".
+    std::string describe(const std::string& title, const std::function<std::string(std::size_t row)>& place) const;
 };
 
 enum class Judge {

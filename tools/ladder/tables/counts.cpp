@@ -268,4 +268,25 @@ std::string counted_pages_table(const nlohmann::json& r, const Arguments& argume
                        counts_caption(r, "Two sequences of at most 2048 keys, one query each, 16 heads, 2 of K and V"));
 }
 
+/// What a rung of packed sequences asks for, by their lengths.
+std::string counted_sequences_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "causal", "sequences", "queries in all", "of padded scores", "K and V, read", "Q, read",
+                 "matrix instructions"});
+    std::string heads;
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const auto read = [&](const char* tensor) {
+            return row.at("counts").at("tensors").at(tensor).at("read").at("requested_bytes").template get<double>();
+        };
+        const SequencesInWords sequences(shape);
+        heads = shape.at("heads").dump();
+        table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
+                   sequences.queries, sequences.share, readable_bytes(read("K") + read("V")), readable_bytes(read("Q")),
+                   fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
+    }
+    if (table.empty()) return no_rows(counts_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), counts_caption(r, fmt::format("{} heads, lengths are drawn", heads)));
+}
+
 }  // namespace flashladder::tables

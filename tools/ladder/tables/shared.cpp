@@ -178,4 +178,16 @@ ListsInWords::ListsInWords(const nlohmann::json& shape) {
     share = percent(operation.flops(problem), operation.flops(all));
 }
 
+SequencesInWords::SequencesInWords(const nlohmann::json& shape) {
+    const Problem problem = problem_of("varlen_attention", shape);
+    const Operation& operation = *problem.operation;
+    const auto size = [&](const char* name) { return problem.at(name); };
+    lengths = size("others") > 0
+                  ? fmt::format("one of {}, {} up to {}", size("n_q"), size("batch") - 1, size("others"))
+                  : fmt::format("{} up to {}", size("batch"), size("n_q"));
+    queries = std::to_string(operation.tensors(problem).front().extents.front());
+    const double of_each = double(size("n_q")) * double(size("n_k")) / (size("causal") ? 2 : 1);
+    share = percent(operation.units(problem), of_each * double(size("batch")) * double(size("heads")));
+}
+
 }  // namespace flashladder::tables

@@ -63,6 +63,14 @@ struct ListsInWords {
     explicit ListsInWords(const nlohmann::json& shape);
 };
 
+/// Of packed sequences: how many and how long in words, how many queries they have in all, and which share of the scores
+/// they are that padded ones would have.
+struct SequencesInWords {
+    std::string lengths, queries, share;
+
+    explicit SequencesInWords(const nlohmann::json& shape);
+};
+
 /// The counted work of a problem, of all kinds of access together.
 struct Totals {
     double requested, used, moved, wavefronts, conflicts, exponentials, divisions, barriers, matrix_instructions;

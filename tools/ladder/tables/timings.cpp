@@ -162,4 +162,21 @@ std::string pages_table(const nlohmann::json& r, const Arguments& arguments) {
     return fmt::format("{}\n{}", table.markdown(), caption(r, fmt::format("One query a head, {}, not causal", dtype)));
 }
 
+/// A rung of packed sequences, by their lengths.
+std::string sequences_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "causal", "sequences", "queries in all", "of padded scores", "ms", "TFLOP/s"});
+    std::string words;
+    for (const auto& row : r.at("rows")) {
+        if (!timed(row, "sequences") || !is_rung(row, arguments.at("rung"))) continue;
+        const auto& s = row.at("shape");
+        const SequencesInWords sequences(s);
+        words = fmt::format("{} heads, {}; operations are those of scores that are seen", s.at("heads").dump(),
+                            row.at("dtype").get<std::string>());
+        table.add({s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
+                   sequences.queries, sequences.share, milliseconds(row), tflops(row)});
+    }
+    if (table.empty()) return no_rows(timings_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(), caption(r, words));
+}
+
 }  // namespace flashladder::tables
