@@ -42,6 +42,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorInvalidSymbol);
         NAME(cudaErrorInvalidMemcpyDirection);
         NAME(cudaErrorInvalidDevice);
+        NAME(cudaErrorPeerAccessUnsupported);
         NAME(cudaErrorInvalidResourceHandle);
         NAME(cudaErrorIllegalAddress);
         NAME(cudaErrorLaunchOutOfResources);
@@ -50,6 +51,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorMisalignedAddress);
         NAME(cudaErrorNoDevice);
         NAME(cudaErrorNotReady);
+        NAME(cudaErrorPeerAccessAlreadyEnabled);
         NAME(cudaErrorAssert);
         NAME(cudaErrorCooperativeLaunchTooLarge);
         NAME(cudaErrorNotSupported);
@@ -80,6 +82,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "invalid copy direction for memcpy";
         case cudaErrorInvalidDevice:
             return "invalid device ordinal";
+        case cudaErrorPeerAccessUnsupported:
+            return "peer access is not supported between these two devices";
         case cudaErrorInvalidResourceHandle:
             return "invalid resource handle";
         case cudaErrorIllegalAddress:
@@ -96,6 +100,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "no CUDA-capable device is detected";
         case cudaErrorNotReady:
             return "device not ready";
+        case cudaErrorPeerAccessAlreadyEnabled:
+            return "peer access is already enabled";
         case cudaErrorAssert:
             return "device-side assert triggered";
         case cudaErrorCooperativeLaunchTooLarge:
@@ -125,6 +131,17 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return set_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    if (!can) return set_error(cudaErrorInvalidValue);
+    if (device != 0 || peer != 0) return set_error(cudaErrorInvalidDevice);
+    *can = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    if (flags != 0) return set_error(cudaErrorInvalidValue);
+    return set_error(peer == 0 ? cudaErrorPeerAccessUnsupported : cudaErrorInvalidDevice);
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (device != 0) return set_error(cudaErrorInvalidDevice);

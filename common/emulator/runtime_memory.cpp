@@ -64,6 +64,14 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
     return cudaMemcpy(to, from, bytes, kind);
 }
+cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, std::size_t bytes) {
+    if (to_device != 0 || from_device != 0) return set_error(cudaErrorInvalidDevice);
+    return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t) {
+    return cudaMemcpyPeer(to, to_device, from, from_device, bytes);
+}
 namespace {
 /// The variable that is named; null for what is none.
 Allocation* variable_named(const void* symbol) {
