@@ -130,21 +130,27 @@ Array lse_of(nb::handle object, const Tensor& q) {
     return lse;
 }
 
-/// Numbers of sequences of q: (batch, n) of them, or (batch) where n is null.
-Array ints_of(const char* name, nb::handle object, const Tensor& q, int* n) {
+/// Whole numbers that go with q, contiguous.
+Array ints_of(const char* name, nb::handle object, const Tensor& q) {
     Array ints;
     if (!nb::try_cast(object, ints)) refuse(TypeError, "{} is no tensor that DLPack can pass on", name);
     if (dtype_text(ints.dtype()) != "int32")
         refuse(TypeError, "{} has dtype {}, but must have int32", name, dtype_text(ints.dtype()));
     if (device_text(ints) != q.device) refuse(ValueError, "{} is on {}, but q is on {}", name, device_text(ints), q.device);
-    if (ints.ndim() != (n ? 2 : 1) || ints.shape(0) != std::size_t(q.shape[0]))
-        refuse(ValueError, "{} must have {} for q's {} sequences", name, n ? "a row" : "a number", q.shape[0]);
-    if (n) *n = static_cast<int>(ints.shape(1));
     for (std::size_t i = 0, plain = 1; i < ints.ndim(); ++i) {
         const std::size_t axis = ints.ndim() - 1 - i;
         if (ints.shape(axis) > 1 && ints.stride(axis) != std::int64_t(plain)) refuse(ValueError, "{} is not contiguous", name);
         plain *= ints.shape(axis);
     }
+    return ints;
+}
+
+/// Numbers of sequences of q: (batch, n) of them, or (batch) where n is null.
+Array ints_of_sequences(const char* name, nb::handle object, const Tensor& q, int* n) {
+    const Array ints = ints_of(name, object, q);
+    if (ints.ndim() != (n ? 2 : 1) || ints.shape(0) != std::size_t(q.shape[0]))
+        refuse(ValueError, "{} must have {} for q's {} sequences", name, n ? "a row" : "a number", q.shape[0]);
+    if (n) *n = static_cast<int>(ints.shape(1));
     return ints;
 }
 
@@ -164,6 +170,9 @@ public:
         paged_scratch_bytes_ = function<decltype(paged_scratch_bytes_)>("flashladder_paged_scratch_bytes");
         paged_ = function<decltype(paged_)>("flashladder_paged_attention");
         paged_from_host_ = function<decltype(paged_from_host_)>("flashladder_paged_attention_from_host");
+        lists_scratch_bytes_ = function<decltype(lists_scratch_bytes_)>("flashladder_block_sparse_scratch_bytes");
+        lists_ = function<decltype(lists_)>("flashladder_block_sparse_attention");
+        lists_from_host_ = function<decltype(lists_from_host_)>("flashladder_block_sparse_attention_from_host");
         const char* json = nullptr;
         check(function<decltype(&flashladder_stages)>("flashladder_stages")(&json));
         stages_ = json;
@@ -192,6 +201,35 @@ public:
         launch(p, forward_, forward_from_host_, bytes, allocate);
     }
 
+    void block_sparse_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle first_object,
+                                nb::handle blocks_object, nb::handle out_object, nb::handle lse_object,
+                                const std::string& stage, bool causal, std::optional<float> scale, std::uintptr_t stream,
+                                nb::object allocate) const {
+        const Tensor q("q", q_object), k("k", k_object), v("v", v_object), out("the output", out_object);
+        auto p = problem_of<FlashLadderBlockSparse>(q, k, v, stage, causal, scale);
+        const Array first = ints_of("first", first_object, q), blocks = ints_of("blocks", blocks_object, q);
+        constexpr std::size_t rows = 128;  // of a block
+        const std::size_t T_r = (std::size_t(p.n_q) + rows - 1) / rows;
+        if (first.ndim() != 1 || (first.shape(0) != T_r + 1 && first.shape(0) != T_r * std::size_t(p.heads) + 1))
+            refuse(ValueError, "first must have {} numbers, or {} with lists for each head", T_r + 1,
+                   T_r * std::size_t(p.heads) + 1);
+        if (blocks.ndim() != 1) refuse(ValueError, "blocks must have one dimension");
+        p.list_heads = first.shape(0) == T_r + 1 ? 1 : p.heads;
+        p.first = static_cast<const int*>(first.data()), p.blocks = static_cast<const int*>(blocks.data());
+        if (backend_ == "cpu" && p.first[first.shape(0) - 1] != std::int64_t(blocks.shape(0)))
+            refuse(ValueError, "first ends with {}, but there are {} blocks", p.first[first.shape(0) - 1], blocks.shape(0));
+        p.stream = reinterpret_cast<void*>(stream);
+        p.O = const_cast<void*>(out.array.data());
+        Array lse;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(lists_scratch_bytes_(&p, &bytes));
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        launch(p, lists_, lists_from_host_, bytes, allocate);
+    }
+
     /// n_k: the most keys of a sequence; 0 for as many as a row of the table has room for.
     void paged_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle table_object,
                          nb::handle lengths_object, nb::handle out_object, nb::handle lse_object, const std::string& stage,
@@ -210,8 +248,8 @@ public:
         check_equal("heads:", v, v.shape[1], k, k.shape[1]);
         check_equal("page_size =", v, v.shape[2], k, k.shape[2]);
         check_device(q);
-        const Array table = ints_of("block_table", table_object, q, &p.pages_of_sequence);
-        const Array lengths = ints_of("lengths", lengths_object, q, nullptr);
+        const Array table = ints_of_sequences("block_table", table_object, q, &p.pages_of_sequence);
+        const Array lengths = ints_of_sequences("lengths", lengths_object, q, nullptr);
         p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1], p.n_q = q.shape[2], p.head_dim = q.shape[3];
         p.pages = k.shape[0], p.page_size = k.shape[2];
         p.n_k = n_k > 0 ? n_k : p.pages_of_sequence * p.page_size;
@@ -336,6 +374,9 @@ private:
     decltype(&flashladder_paged_scratch_bytes) paged_scratch_bytes_;
     decltype(&flashladder_paged_attention) paged_;
     decltype(&flashladder_paged_attention_from_host) paged_from_host_;
+    decltype(&flashladder_block_sparse_scratch_bytes) lists_scratch_bytes_;
+    decltype(&flashladder_block_sparse_attention) lists_;
+    decltype(&flashladder_block_sparse_attention_from_host) lists_from_host_;
 };
 
 }  // namespace
@@ -354,6 +395,10 @@ NB_MODULE(_core, module) {
              nb::arg("block_table"), nb::arg("lengths"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"),
              nb::arg("causal"), nb::arg("scale").none(), nb::arg("n_k"), nb::arg("stream"), nb::arg("allocate").none(),
              "As forward, of sequences whose keys and values lie in pages.")
+        .def("block_sparse_attention", &Library::block_sparse_attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+             nb::arg("first"), nb::arg("blocks"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"), nb::arg("causal"),
+             nb::arg("scale").none(), nb::arg("stream"), nb::arg("allocate").none(),
+             "As forward, of the blocks of keys that lists name.")
         .def_prop_ro("backward_stages", &Library::backward_stages, "What the stages of the way back can do, as JSON.")
         .def("check_backward", &Library::check_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("stage"),
              nb::arg("causal"), "ValueError if the stage does not have the gradients of these, whatever their strides.")

@@ -299,6 +299,62 @@ TEST_CASE("keys and values in blocks of no list reach nobody, whatever they are"
     }
 }
 
+/// From (batch, a, b, d) to (batch, b, a, d).
+std::vector<float> swapped(const std::vector<float>& from, int a, int b, int d) {
+    std::vector<float> to(from.size());
+    const auto rows = std::size_t(a), columns = std::size_t(b), width = std::size_t(d);
+    for (std::size_t x = 0; x < from.size() / width; ++x) {
+        const std::size_t outer = x / (rows * columns), row = x / columns % rows, column = x % columns;
+        std::copy_n(&from[x * width], width, &to[((outer * columns + column) * rows + row) * width]);
+    }
+    return to;
+}
+
+TEST_CASE("agrees with the reference: tensors of (batch, N, heads, d), by their strides") {
+    const Stage& stage = stage_under_test();
+    if (!stage.supports.strides) return;
+    std::mt19937_64 random(test_seed());
+    std::uint64_t turn = test_seed();
+    for (const bool causal : {false, true}) {
+        ++turn;
+        AttentionShape s = shape_number(turn, 4, drawn_length(64, 100, 300, turn), drawn_length(64, 100, 400, turn), causal);
+        s.batch = 2, s.kv_heads = 2;
+        const Lists lists = drawn_lists(random, s, true);
+        Data data = make_inputs(s, lists, Values::normal, random(), true);
+        const Data expected = run(stage, data);
+        data.tensors.at("Q") = swapped(data.tensors.at("Q"), s.heads, s.n_q, s.head_dim);
+        for (const char* name : {"K", "V"})
+            data.tensors.at(name) = swapped(data.tensors.at(name), s.kv_heads, s.n_k, s.head_dim);
+        const DeviceProblem problem(stage, data);
+        const auto at = [&](const char* name) { return problem.data().tensors.at(name); };
+        const auto strides = [&](int heads, int rows) {
+            return Strides{std::int64_t(rows) * heads * s.head_dim, s.head_dim, std::int64_t(heads) * s.head_dim};
+        };
+        const Strides queries = strides(s.heads, s.n_q), keys = strides(s.kv_heads, s.n_k);
+        stage.launch(Args{{.shape = s,
+                           .Q = at("Q"),
+                           .K = at("K"),
+                           .V = at("V"),
+                           .O = at("O"),
+                           .lse = static_cast<float*>(at("lse")),
+                           .scale = float(data.arguments.at("scale")),
+                           .scratch = problem.data().scratch,
+                           .Q_strides = queries,
+                           .K_strides = keys,
+                           .V_strides = keys,
+                           .O_strides = queries},
+                          static_cast<const int*>(at("first")),
+                          static_cast<const int*>(at("blocks")),
+                          lists.heads});
+        check_cuda(cudaDeviceSynchronize(), "launch");
+        const Data found = problem.outputs();
+        const bool O_agrees = swapped(found.tensors.at("O"), s.n_q, s.heads, s.head_dim) == expected.tensors.at("O");
+        CHECK_MESSAGE(O_agrees, "O has other bits than with contiguous tensors (", words(s, lists), ")");
+        CHECK_MESSAGE((found.tensors.at("lse") == expected.tensors.at("lse")),
+                      "LSE has other bits than with contiguous tensors (", words(s, lists), ")");
+    }
+}
+
 TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : stage_under_test().supports.head_dims) {
@@ -374,7 +430,10 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal([](Args& a) { a.blocks = nullptr; }, "blocks is a null pointer");
     check_refusal([](Args& a) { a.list_heads = 3; }, "list_heads is 3, but must be 1 or heads 2");
     check_refusal([](Args& a) { a.block_size = 64; }, "block_size is 64, but only 128 is supported");
-    check_refusal([](Args& a) { a.Q_strides = {2 * 8 * 64, 64, 2 * 64}; }, "Q is not contiguous");
+    if (stage.supports.strides)
+        check_refusal([](Args& a) { a.Q_strides = {1024, 512, 65}; }, "Q has a row stride of 65 elements");
+    else
+        check_refusal([](Args& a) { a.Q_strides = {2 * 8 * 64, 64, 2 * 64}; }, "Q is not contiguous");
     if (stage.scratch_bytes(s) > 0) check_refusal([](Args& a) { a.scratch = nullptr; }, "scratch is a null pointer");
     const auto why = [&](const Pattern& pattern) { return stage.why_unsupported(problem_of(s, pattern)); };
     CHECK(why({}) == "");

@@ -21,6 +21,7 @@ SCRIPT = ROOT / "tools/measure/compare_torch.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import card
 import checks
+import compare_lists as cl
 import compare_torch as ct
 import kernels
 import problems
@@ -405,11 +406,29 @@ class Sustained(unittest.TestCase):
                 self.assertEqual(sampler.samples, [])
 
 
+class Lists(unittest.TestCase):
+    def test_patterns_are_those_of_the_operation(self):
+        self.assertEqual([str(p) for p in cl.PATTERNS], ["5%", "10%", "25%", "50%", "100%", "window 4", "butterfly"])
+        mask = cl.Pattern(butterfly=True).mask(6, False)
+        self.assertEqual(cl.lists_of(mask)[1][:cl.lists_of(mask)[0][1]], [0, 1, 2, 4])
+        mask = cl.Pattern(window=1).mask(3, True)
+        self.assertEqual(cl.lists_of(mask), ([0, 1, 3, 5], [0, 0, 1, 1, 2]))
+        self.assertEqual(cl.scores(mask, True), 128 * 128 * (3 / 2 + 2))
+        self.assertEqual(cl.scores(cl.Pattern(density=100).mask(4, False), False), 512 * 512)
+        self.assertLess(sum(map(sum, cl.Pattern(density=10).mask(64, False))), 64 * 64 * 0.16)
+
+    def test_lengths_that_no_block_divides_are_refused(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            cl.parse(["--n", "1000"])
+        self.assertIn("--n is 1000, but must be a multiple of 128", said.getvalue())
+
+
 class Interface(unittest.TestCase):
     def test_the_structure_is_that_of_the_header(self):
         header = (ROOT / "common/interface/flashladder.h").read_text()
         without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-        for name, structure in (("FlashLadderForward", kernels.Forward), ("FlashLadderBackward", kernels.Backward)):
+        for name, structure in (("FlashLadderForward", kernels.Forward), ("FlashLadderBackward", kernels.Backward),
+                                ("FlashLadderBlockSparse", kernels.BlockSparse), ("FlashLadderPaged", kernels.Paged)):
             body = re.search(r"struct %s \{(.*?)\}" % name, without_comments, re.DOTALL)[1]
             self.assertEqual(structure._fields_, self.fields_of(body))
 
@@ -431,7 +450,8 @@ class Interface(unittest.TestCase):
 
         class Library:
             scratch_bytes = lambda self, problem: 0
-            def forward(self, problem):
+            def call(self, function, problem):
+                self.function = function
                 self.seen = [getattr(problem, name) for name in "QKVO"], [
                     tuple(getattr(problem, name + "_strides")) for name in "QKVO"]
         stream = types.SimpleNamespace(cuda_stream=0)

@@ -106,6 +106,25 @@ TEST_CASE("keys in pages: times, what is counted, and no row of 27b is one of 27
     CHECK(project.has("pages rung=27b", "| 64 | 2 | 8 | 2 | 1000 | 16 | 0.002 | 512 |"));
 }
 
+TEST_CASE("lists beside flex_attention: times of one problem in a line, and what is missing or wrong stays visible") {
+    const auto row = [](const char* stage, const char* lists, double ms) {
+        json shape = attention(128, 16384, true, 1, 16, 16);
+        shape["lists"] = lists;
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"share", 0.128}};
+    };
+    json half = row("26-block-lists", "50%", 0.5), tenth = row("26-block-lists", "10%", 0.1);
+    half["ratio_flex"] = 2.0, half["time_of_dense"] = 0.513;
+    json wrong = row("peer:flex_attention", "10%", 0.3);
+    wrong.erase("ms");
+    const Project project;
+    const json result = measured(
+        {{"rows", {row("14-lcsf", "50%", 1.0), half, row("peer:flex_attention", "50%", 1.1), tenth, wrong}}});
+    project.write("lists.json", result);
+    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 50% | 13% | 0.500 | 1.100 | 1.000 | 0.51 | 2.00 |"));
+    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 10% | 13% | 0.100 | wrong |  |  |  |"));
+    CHECK(project.table("lists-beside rung=26").find("geometric mean 2.000, lowest 2.00") != std::string::npos);
+}
+
 TEST_CASE("steps of decoding: microseconds of rungs and peers, and how much of a copy's bandwidth the highest rung has") {
     const auto row = [](const char* stage, const json& shape, double ms, double percent) {
         return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", percent}};

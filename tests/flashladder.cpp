@@ -3,8 +3,11 @@
 #include "interface/flashladder.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -14,6 +17,8 @@
 #include "operations/attention/inputs.h"
 #include "operations/attention/run.h"
 #include "operations/attention_backward/run.h"
+#include "operations/block_sparse_attention/operation.h"
+#include "operations/block_sparse_attention/stage.h"
 #include "operations/paged_attention/operation.h"
 #include "operations/paged_attention/stage.h"
 #include "test_seed.h"
@@ -428,6 +433,58 @@ TEST_CASE("keys in pages, from device memory: what the stage itself does") {
     CHECK(text(flashladder_paged_attention(&c)).starts_with("27b-paged: pages_of_sequence is 1, but n_k 70 keys"));
     c.pages_of_sequence = pool.pages_of_sequence, c.lengths = nullptr;
     CHECK(text(flashladder_paged_attention(&c)) == "27b-paged: lengths is a null pointer");
+}
+
+TEST_CASE("lists of blocks: as the stage itself, from device and host; what it cannot do it says") {
+    AttentionShape shape = grouped_causal();
+    shape.dtype = DType::bf16, shape.n_q = 140, shape.n_k = 300;
+    const Problem problem = block_sparse_attention::problem_of(shape, {.density = 50, .per_head = true}, true);
+    const Data in = problem.operation->inputs(problem, test_seed());
+    const block_sparse_attention::Stage& stage = block_sparse_attention::find_stage("26-block-lists");
+    const Data expected = run(stage, in);
+    const block_sparse_attention::Lists lists = block_sparse_attention::inputs_of(in).lists;
+    const flashladder::DeviceProblem device(stage, in);
+    const auto at = [&](const char* name) { return device.data().tensors.at(name); };
+
+    FlashLadderBlockSparse c{};
+    c.stage = "26-block-lists", c.dtype = "bf16", c.batch = shape.batch, c.heads = shape.heads, c.kv_heads = shape.kv_heads;
+    c.n_q = shape.n_q, c.n_k = shape.n_k, c.head_dim = shape.head_dim, c.causal = 1, c.list_heads = shape.heads;
+    c.scale = 1 / std::sqrt(float(shape.head_dim));
+    c.Q = at("Q"), c.K = at("K"), c.V = at("V"), c.O = at("O"), c.lse = static_cast<float*>(at("lse"));
+    c.first = static_cast<const int*>(at("first")), c.blocks = static_cast<const int*>(at("blocks"));
+    std::size_t bytes = 0;
+    REQUIRE(text(flashladder_block_sparse_scratch_bytes(&c, &bytes)) == "no error");
+    CHECK(bytes == stage.scratch_bytes(shape));
+    c.scratch = device.data().scratch;
+    REQUIRE(text(flashladder_block_sparse_attention(&c)) == "no error");
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    const Data found = device.outputs();
+    CHECK(found.tensors.at("O") == expected.tensors.at("O"));
+    CHECK(found.tensors.at("lse") == expected.tensors.at("lse"));
+
+    FlashLadderBlockSparse of_host = c;
+    std::vector<std::uint16_t> Q(shape.q_elements()), K(shape.kv_elements()), V(shape.kv_elements()), O(shape.q_elements());
+    for (const auto& [host, name] : {std::pair(&Q, "Q"), {&K, "K"}, {&V, "V"}})
+        REQUIRE(cudaMemcpy(host->data(), at(name), host->size() * 2, cudaMemcpyDeviceToHost) == cudaSuccess);
+    std::vector<float> lse(shape.lse_elements());
+    of_host.Q = Q.data(), of_host.K = K.data(), of_host.V = V.data(), of_host.O = O.data(), of_host.lse = lse.data();
+    of_host.first = lists.first.data(), of_host.blocks = lists.blocks.data(), of_host.scratch = nullptr;
+    REQUIRE(text(flashladder_block_sparse_attention_from_host(&of_host)) == "no error");
+    CHECK(lse == expected.tensors.at("lse"));
+    for (std::size_t x = 0; x < O.size(); ++x)
+        REQUIRE(std::bit_cast<float>(std::uint32_t(O[x]) << 16) == expected.tensors.at("O")[x]);
+
+    std::vector<int> bad = lists.blocks;
+    bad.back() = 3;
+    of_host.blocks = bad.data();
+    CHECK(text(flashladder_block_sparse_attention_from_host(&of_host)) ==
+          fmt::format("26-block-lists: blocks[{}] is 3, but blocks of keys are 0 to 2", bad.size() - 1));
+    CHECK(flashladder_refused() == 1);
+    c.list_heads = 3;
+    CHECK(text(flashladder_block_sparse_scratch_bytes(&c, &bytes)) ==
+          "26-block-lists: list_heads is 3, but must be 1 or heads 4");
+    c.list_heads = 1, c.first = nullptr;
+    CHECK(text(flashladder_block_sparse_attention(&c)) == "26-block-lists: first is a null pointer");
 }
 
 }  // namespace

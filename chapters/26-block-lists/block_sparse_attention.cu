@@ -5,23 +5,22 @@
 // Saves     work: what remains is the density, the share of blocks that are listed.
 // Costs     a launch before the kernel, and a number that is read before a tile can be asked for.
 // Source    FlashAttention (Dao et al., 2022), section 3.3: block-sparse FlashAttention; rung 14 for the kernel
-// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; lists by head or for all;
-//           scale > 0; sm_90a
+// Supports  bf16, f16; d 64, 128; any N_q and N_k; causal; grouped-query heads; LSE; any strides; lists by head or for
+//           all; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
 #include "operations/attention/forward_maps.h"
+#include "operations/attention/forward_steps.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/sections.h"
 #include "operations/block_sparse_attention/plan.h"
 #include "operations/block_sparse_attention/stage.h"
-#include "tile/lazy_softmax.h"
-#include "tile/warpgroup.h"
 
 namespace flashladder::block_sparse_attention {
 namespace {
 
-constexpr int unit = 64;  // queries of a consumer
+using attention::unit;
 
 // ---- before: the order of the tasks
 
@@ -65,16 +64,18 @@ __global__ void __launch_bounds__(buckets) plan_tasks(const Planner p) {
 // ---- rung 14's kernel, over lists
 
 /// O = softmax(scale Q K^T) V. A task is a block of queries, 64 for each consumer, against the keys of its list.
-template <class Element, int d_, bool causal>
-struct BlockSparseAttention {
+template <class Element, int d_, bool causal_>
+struct BlockSparseAttention : attention::ForwardSteps<BlockSparseAttention<Element, d_, causal_>, Element, d_, block> {
+    using Steps = attention::ForwardSteps<BlockSparseAttention, Element, d_, block>;
+    static constexpr bool causal = causal_;
     static constexpr int d = d_, B_c = block, consumers = block / unit, stages = d == 64 ? 4 : 2, own_slots = 2;
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     static constexpr bool turns = true, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;   // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;  // K_j
     using SecondTile = FirstTile;                                              // V_j
-    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;  // a warp's part of O_i
-    using Scores = tile::Accumulator<16, B_c>;
+    using typename Steps::OutputTile, typename Steps::State;
+    using Steps::first_row, Steps::output_of_warp;  // C++ finds names of such a base only if told to
     using Consumer = lcsf::Consumer<BlockSparseAttention>;
 
     static constexpr auto maps = attention::forward_maps<OwnTile, FirstTile, OutputTile>;  // of arguments
@@ -92,15 +93,11 @@ struct BlockSparseAttention {
         int i, units, head, kv_head, batch;  // from query i on
         int end, listed;                     // its list: so many numbers, up to this place
     };
-    struct State {
-        tile::Accumulator<16, d> O;
-        tile::Operand<Element, 16, B_c> P;
-        tile::LazySoftmax softmax;
-        int t;  // the step
-    };
 
     // ---- tasks
     __host__ __device__ static int tasks(const Problem& p) { return p.tasks; }
+    __device__ static int queries(const Problem& p, const Task&) { return p.N_q; }
+    __device__ static int keys(const Problem& p, const Task&) { return p.N_k; }
     __device__ static Task task(const Problem& p, int n) {
         const PlannedTask planned = p.plan[n];
         const int i = planned.block * block, head = planned.head % p.heads;
@@ -131,20 +128,6 @@ struct BlockSparseAttention {
 
     // ---- compute, finish
     __device__ static bool works(const Task& task, int consumer) { return consumer < task.units; }
-    __device__ __forceinline__ static int first_row(const Consumer& c, const Task& task) {
-        return task.i + c.number * unit + c.warp * 16;
-    }
-    /// Of the block from key j on, the scores of keys that a query of the warp does not see become -infinity.
-    __device__ __forceinline__ static void
-    hide(Scores& S, int j, const Consumer& c, const Problem& p, const Task& task) {
-        const int last_key = first_row(c, task) + p.N_k - p.N_q;
-        if (causal && j + B_c - 1 > last_key) tile::hide_right_of(S, last_key - j);
-        if (!causal && j + B_c > p.N_k) tile::hide_columns(S, p.N_k - j);
-    }
-    /// Where a warp's rows of O leave from.
-    __device__ static OutputTile output_of_warp(const Consumer& c) {
-        return {c.own().data + c.warp * OutputTile::elements};
-    }
     /// The step with which a consumer begins; the one before it is skipped.
     __device__ __forceinline__ static int first_step(Consumer& c, const Problem& p, const Task& task) {
         // EXERCISE 26.2 Whose step is it? If causal, there may be a step at first in which no query of this consumer
@@ -153,57 +136,8 @@ struct BlockSparseAttention {
         return 0;
         // END 26.2
     }
-    __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p, const Task& task) {
-        s.t = first_step(c, p, task);
-        const int j = first_key(p, task, s.t);  // read here, while K_j is on its way
-        s.softmax.begin(p.scale);
-        Scores S;
-        begin_scores(S, c);
-        c.turns.pass();
-        tile::wait<0>(S);
-        c.first.give_back();
-        hide(S, j, c, p, task);
-        s.softmax.template update<true>(S, p.scale);
-        s.P = tile::to_operand<Element>(S);
-        tile::fill(s.O, 0);
-        ++s.t;
-    }
-    __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
-        const int last_key = task.i + c.number * unit + p.N_k - p.N_q;  // that all queries of the unit see
-        for (; causal && s.t < task.listed; ++s.t) {
-            const int j = first_key(p, task, s.t);
-            if (j + B_c - 1 <= last_key) break;  // nor do later steps need a mask, whose keys come before
-            step<true>(s, j, c, p, task);
-        }
-#pragma unroll 1
-        for (; s.t < task.listed; ++s.t) step<false>(s, 0, c, p, task);
-    }
-    /// S and P of the block from key j on, while O takes up P V of the block before.
-    template <bool masked>
-    __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
-        Scores S;
-        begin_scores(S, c);
-        tile::begin_multiply(s.O, s.P, c.second.take());
-        c.turns.pass();
-        tile::wait<1>(S);
-        c.first.give_back();
-        if (masked) hide(S, j, c, p, task);
-        const bool raised = s.softmax.template update<false>(S, p.scale);
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
-        s.P = tile::to_operand<Element>(S);
-        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
-    }
-    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
-        const FirstTile K_j = c.first.take();
-        c.turns.wait();
-        tile::begin_multiply_transposed(S, c.own(), K_j);
-    }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
-        tile::begin_multiply(s.O, s.P, c.second.take());
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
-        const auto lse = s.softmax.finish(s.O, p.scale);
+        const auto lse = Steps::end_output(s, c, p);
         const unsigned row = (task.batch * p.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
         tile::store(output_of_warp(c), s.O, 0);
@@ -241,7 +175,8 @@ void launch(const Args& args) {
 
 const attention::Support supports{.stage = "26-block-lists", .head_dims = {64, 128},
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
-                                  .grouped_query = true, .positive_scale = true, .compute_capability = 90};
+                                  .grouped_query = true, .strides = true, .positive_scale = true,
+                                  .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "operations/attention/stage.h"
 #include "operations/attention_backward/stage.h"
 #include "operations/gemm/stage.h"
+#include "operations/block_sparse_attention/stage.h"
 #include "operations/paged_attention/stage.h"
 
 namespace flashladder {
@@ -106,6 +107,40 @@ void check_sequences(const FlashLadderPaged& p) {
     }
 }
 
+block_sparse_attention::Args args_of(const FlashLadderBlockSparse& p) {
+    return {{shape_of(p), p.Q, p.K, p.V, p.O, p.lse, p.scale, p.scratch, static_cast<cudaStream_t>(p.stream),
+             strides_of(p.Q_strides), strides_of(p.K_strides), strides_of(p.V_strides), strides_of(p.O_strides)},
+            p.first,
+            p.blocks,
+            p.list_heads};
+}
+const block_sparse_attention::Stage& stage_of(const FlashLadderBlockSparse& p) {
+    const block_sparse_attention::Stage& stage = block_sparse_attention::find_stage(text(p.stage, "stage"));
+    const std::string why = stage.why_cannot(shape_of(p), p.list_heads, p.lse != nullptr);
+    return why.empty() ? stage : throw std::invalid_argument(why);
+}
+void launch(const FlashLadderBlockSparse& p) {
+    block_sparse_attention::find_stage(text(p.stage, "stage")).launch(args_of(p));
+}
+
+/// What the host has of lists. Throws std::invalid_argument if they are bad ones.
+block_sparse_attention::Lists lists_of(const FlashLadderBlockSparse& p) {
+    const int lists = p.list_heads * block_sparse_attention::blocks_of(p.n_q);
+    block_sparse_attention::Lists all{.heads = p.list_heads, .first = {p.first, p.first + lists + 1}, .blocks = {}};
+    const int blocks = all.first.back();
+    if (blocks > 0 && !p.blocks) throw std::invalid_argument(fmt::format("{}: blocks is a null pointer", p.stage));
+    if (blocks > 0) all.blocks.assign(p.blocks, p.blocks + blocks);
+    if (const std::string why = why_bad(all, shape_of(p)); !why.empty())
+        throw std::invalid_argument(fmt::format("{}: {}", p.stage, why));
+    return all;
+}
+
+/// Throws std::invalid_argument if one is null.
+void check_pointers(const Stage& stage, std::initializer_list<std::pair<const char*, const void*>> pointers) {
+    for (const auto& [name, pointer] : pointers)
+        if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+}
+
 /// The bytes from a tensor's first element to behind its last one.
 std::size_t extent_bytes(const attention::AttentionShape& s, int batch, int heads, int rows, Strides strides) {
     if (strides == Strides{}) strides = contiguous(heads, rows, s.head_dim);
@@ -121,6 +156,26 @@ struct OnDevice : DeviceBuffer {
     }
     void copy_to(void* host) const {
         check_cuda(cudaMemcpy(host, data(), bytes(), cudaMemcpyDeviceToHost), "copy from the device");
+    }
+};
+
+/// Of a forward problem of the host's: Q, K, V, O and lse on the device, and what is to come back from there.
+struct TensorsOnDevice {
+    const OnDevice Q, K, V, O, lse;
+
+    /// `p` has these from now on. K and V are (key_batch, kv_heads, key_rows, head_dim).
+    template <class Problem>
+    TensorsOnDevice(Problem& p, const attention::AttentionShape& s, int key_batch, int key_rows)
+        : Q(p.Q, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.Q_strides))),
+          K(p.K, extent_bytes(s, key_batch, s.kv_heads, key_rows, strides_of(p.K_strides))),
+          V(p.V, extent_bytes(s, key_batch, s.kv_heads, key_rows, strides_of(p.V_strides))),
+          O(p.O, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.O_strides))),
+          lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0) {
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+    }
+    template <class Problem>
+    void copy_outputs(const Problem& to) const {
+        O.copy_to(to.O), lse.copy_to(to.lse);
     }
 };
 
@@ -179,20 +234,13 @@ const char* flashladder_forward_from_host(const FlashLadderForward* problem) {
         FlashLadderForward p = *problem;
         const attention::AttentionShape s = shape_of(p);
         const attention::Stage& stage = stage_of(p);
-        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}};
-        for (const auto& [name, pointer] : tensors)
-            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        check_pointers(stage, {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}});
         const DeviceBuffer scratch(stage.scratch_bytes(s));
-        const OnDevice Q(p.Q, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.Q_strides)));
-        const OnDevice K(p.K, extent_bytes(s, s.batch, s.kv_heads, s.n_k, strides_of(p.K_strides)));
-        const OnDevice V(p.V, extent_bytes(s, s.batch, s.kv_heads, s.n_k, strides_of(p.V_strides)));
-        const OnDevice O(p.O, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.O_strides)));
-        const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
-        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+        const TensorsOnDevice tensors(p, s, s.batch, s.n_k);
         p.scratch = scratch.data();
         launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
-        O.copy_to(problem->O), lse.copy_to(problem->lse);
+        tensors.copy_outputs(*problem);
     });
 }
 
@@ -217,11 +265,8 @@ const char* flashladder_backward_from_host(const FlashLadderBackward* problem) {
         FlashLadderBackward p = *problem;
         const attention::AttentionShape s = shape_of(p);
         const attention_backward::Stage& stage = stage_of(p);
-        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q},   {"K", p.K},   {"V", p.V},
-                                                               {"O", p.O},   {"dO", p.dO}, {"lse", p.lse},
-                                                               {"dQ", p.dQ}, {"dK", p.dK}, {"dV", p.dV}};
-        for (const auto& [name, pointer] : tensors)
-            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        check_pointers(stage, {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}, {"dO", p.dO}, {"lse", p.lse},
+                               {"dQ", p.dQ}, {"dK", p.dK}, {"dV", p.dV}});
         const auto of_queries = [&](const void* host, const long long (&strides)[3]) {
             return OnDevice(host, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(strides)));
         };
@@ -255,26 +300,48 @@ const char* flashladder_paged_attention_from_host(const FlashLadderPaged* proble
         FlashLadderPaged p = *problem;
         const attention::AttentionShape s = shape_of(p);
         const paged_attention::Stage& stage = stage_of(p);
-        const std::pair<const char*, const void*> tensors[] = {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O},
-                                                               {"block_table", p.block_table}, {"lengths", p.lengths}};
-        for (const auto& [name, pointer] : tensors)
-            if (!pointer) throw std::invalid_argument(stage.name() + ": " + name + " is a null pointer");
+        check_pointers(stage, {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O},
+                               {"block_table", p.block_table}, {"lengths", p.lengths}});
         check_sequences(p);
         const DeviceBuffer scratch(stage.scratch_bytes(s));
-        const OnDevice Q(p.Q, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.Q_strides)));
-        const OnDevice K(p.K, extent_bytes(s, p.pages, s.kv_heads, p.page_size, strides_of(p.K_strides)));
-        const OnDevice V(p.V, extent_bytes(s, p.pages, s.kv_heads, p.page_size, strides_of(p.V_strides)));
-        const OnDevice O(p.O, extent_bytes(s, s.batch, s.heads, s.n_q, strides_of(p.O_strides)));
-        const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
+        const TensorsOnDevice tensors(p, s, p.pages, p.page_size);
         const std::size_t numbers = std::size_t(p.batch) * std::size_t(p.pages_of_sequence);
         const OnDevice block_table(p.block_table, numbers * sizeof(int)), lengths(p.lengths, std::size_t(p.batch) * sizeof(int));
-        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
         p.block_table = static_cast<const int*>(block_table.data());
         p.lengths = static_cast<const int*>(lengths.data());
         p.scratch = scratch.data();
         launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
-        O.copy_to(problem->O), lse.copy_to(problem->lse);
+        tensors.copy_outputs(*problem);
+    });
+}
+
+const char* flashladder_block_sparse_scratch_bytes(const FlashLadderBlockSparse* problem, size_t* bytes) {
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(shape_of(*problem)); });
+}
+
+const char* flashladder_block_sparse_attention(const FlashLadderBlockSparse* problem) {
+    return error_of([&] { launch(*problem); });
+}
+
+const char* flashladder_block_sparse_attention_from_host(const FlashLadderBlockSparse* problem) {
+    return error_of([&] {
+        FlashLadderBlockSparse p = *problem;
+        const attention::AttentionShape s = shape_of(p);
+        const block_sparse_attention::Stage& stage = stage_of(p);
+        check_pointers(stage, {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}, {"first", p.first}});
+        const block_sparse_attention::Lists lists = lists_of(p);
+        const DeviceBuffer scratch(stage.scratch_bytes(s));
+        const TensorsOnDevice tensors(p, s, s.batch, s.n_k);
+        const OnDevice first(p.first, lists.first.size() * sizeof(int));
+        const DeviceBuffer blocks(std::max<std::size_t>(lists.blocks.size(), 1) * sizeof(int));
+        check_cuda(cudaMemcpy(blocks.data(), lists.blocks.data(), lists.blocks.size() * sizeof(int), cudaMemcpyHostToDevice),
+                   "copy to the device");
+        p.first = static_cast<const int*>(first.data()), p.blocks = static_cast<const int*>(blocks.data());
+        p.scratch = scratch.data();
+        launch(p);
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        tensors.copy_outputs(*problem);
     });
 }
 

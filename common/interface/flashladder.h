@@ -113,6 +113,35 @@ const char* flashladder_paged_scratch_bytes(const FlashLadderPaged* problem, siz
 const char* flashladder_paged_attention(const FlashLadderPaged* problem);
 const char* flashladder_paged_attention_from_host(const FlashLadderPaged* problem);
 
+/* Attention in which blocks of 128 queries see the blocks of 128 keys that their lists name. List r, of block r % T_r of head
+ * r / T_r, is blocks[first[r]] to blocks[first[r + 1] - 1], ascending; T_r = ceil(n_q / 128). If causal, a query sees of
+ * these the keys up to its own place alone. One that sees no key has O = 0 and lse = -infinity. Memory and strides are as in
+ * FlashLadderForward. */
+typedef struct FlashLadderBlockSparse {
+    const char* stage; /* "26-block-lists" */
+    const char* dtype;
+    int batch, heads, kv_heads, n_q, n_k, head_dim;
+    int causal;
+    float scale;
+    int list_heads;    /* 1: all heads share their lists; else heads. All batches share them in any case */
+    const void* Q;     /* (batch, heads, n_q, head_dim) */
+    const void* K;     /* (batch, kv_heads, n_k, head_dim) */
+    const void* V;     /* (batch, kv_heads, n_k, head_dim) */
+    const int* first;  /* (list_heads * T_r + 1), from 0 on */
+    const int* blocks; /* of all lists; may be null from the host, if all are empty */
+    void* O;           /* (batch, heads, n_q, head_dim) */
+    float* lse;        /* (batch, heads, n_q), natural log; null where it is not wanted */
+    void* scratch;     /* flashladder_block_sparse_scratch_bytes of it, 256-byte aligned */
+    void* stream;
+    long long Q_strides[3], K_strides[3], V_strides[3], O_strides[3];
+} FlashLadderBlockSparse;
+
+/* As their namesakes without lists. Lists are in device memory, where nobody looks whether they are good ones: only the
+ * third looks, as it has them from the host. */
+const char* flashladder_block_sparse_scratch_bytes(const FlashLadderBlockSparse* problem, size_t* bytes);
+const char* flashladder_block_sparse_attention(const FlashLadderBlockSparse* problem);
+const char* flashladder_block_sparse_attention_from_host(const FlashLadderBlockSparse* problem);
+
 /* Of the thread's last error: 1 if a problem was refused, and nothing was launched; 0 if CUDA or a kernel failed. */
 int flashladder_refused(void);
 

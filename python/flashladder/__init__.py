@@ -9,7 +9,8 @@ except ImportError:
 else:
     from . import _torch
 
-__all__ = ["attention", "attention_backward", "backward_stages", "paged_attention", "stages"]
+__all__ = ["attention", "attention_backward", "backward_stages", "block_lists", "block_sparse_attention", "paged_attention",
+           "stages"]
 CUDA_DEVICES = (2, 13)  # DLPack's numbers: device memory, managed memory
 
 
@@ -46,6 +47,49 @@ def attention(q, k, v, causal=False, scale=None, stage="14-lcsf", return_lse=Fal
     lse = np.empty(q.shape[:3], np.float32) if return_lse else None
     _library.forward("cpu", stage, q, k, v, out, lse, causal, scale)
     return (out, lse) if return_lse else out
+
+
+def block_sparse_attention(q, k, v, first, blocks, causal=False, scale=None, stage="26-block-lists", return_lse=False):
+    """attention() in which 128 queries at a time see the blocks of 128 keys that a list names, and no others.
+
+    q, k and v are as of attention(). List r is blocks[first[r]:first[r + 1]], ascending, and belongs to block r % T_r of
+    the queries, of all heads or of head r // T_r, where T_r is n_q / 128, rounded up. block_lists() makes both of a mask.
+
+    first   int32: T_r + 1 numbers, or heads * T_r + 1
+    blocks  int32: numbers of blocks of keys
+    causal  of these keys, query i sees those with j <= i + n_k - n_q
+    stage   the one that has lists
+
+    A query that sees no key has an output of 0. scale, return_lse, the output, of which libraries tensors may be, and
+    errors are as of attention(). There are no gradients. On a GPU nobody looks whether lists are good ones.
+    """
+    scale = None if scale is None else float(scale)
+    given, in_torch = _placed(q=q, k=k, v=v, first=first, blocks=blocks)
+    if in_torch:
+        return _torch.block_sparse_attention(*given, causal, scale, stage, return_lse)
+
+    import numpy as np
+    q = given[0]
+    out = np.empty(q.shape, q.dtype)
+    lse = np.empty(q.shape[:3], np.float32) if return_lse else None
+    _library.block_sparse_attention("cpu", stage, *given, out, lse, causal, scale)
+    return (out, lse) if return_lse else out
+
+
+def block_lists(mask):
+    """(first, blocks), as block_sparse_attention() takes them, of a mask of blocks: bool, (T_r, T_c) for all heads or
+    (heads, T_r, T_c), true where block r of queries sees block c of keys. NumPy's or PyTorch's, on its device; the mask
+    of flex_attention's BlockMask with blocks of 128 is `block_mask.to_dense()[0].bool()`. ValueError: other shapes.
+    """
+    if getattr(mask, "ndim", 0) not in (2, 3):
+        raise ValueError(f"mask has shape {tuple(getattr(mask, 'shape', ()))}, but must have (T_r, T_c) or (heads, T_r, T_c)")
+    if torch and isinstance(mask, torch.Tensor):
+        return _torch.block_lists(mask.bool())
+    import numpy as np
+    lists = np.asarray(mask, bool).reshape(-1, mask.shape[-1])
+    first = np.zeros(len(lists) + 1, np.int32)
+    np.cumsum(lists.sum(1), out=first[1:])
+    return first, np.nonzero(lists)[1].astype(np.int32)
 
 
 def paged_attention(q, k_pages, v_pages, block_table, lengths, causal=False, scale=None, stage="27b-paged",

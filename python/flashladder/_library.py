@@ -70,6 +70,11 @@ def paged_attention(backend, stage, q, k_pages, v_pages, block_table, lengths, o
                                      stream, allocate)
 
 
+def block_sparse_attention(backend, stage, q, k, v, first, blocks, out, lse, causal, scale, stream=0, allocate=None):
+    """_core.Library.block_sparse_attention of the backend's library."""
+    library(backend).block_sparse_attention(q, k, v, first, blocks, out, lse, stage, bool(causal), scale, stream, allocate)
+
+
 def check_lse(backend, stage):
     """ValueError if the stage's gradients are wanted, but it has no LSE for them."""
     able = [described["stage"] for described in _described(backend) if described["lse"]]

@@ -1,4 +1,4 @@
-"""The PyTorch operators flashladder::attention, flashladder::attention_backward and flashladder::paged_attention, so that
+"""The PyTorch operators flashladder::attention, attention_backward, paged_attention and block_sparse_attention, so that
 torch.compile sees one node for each and CUDA graphs can be captured."""
 import contextlib
 import typing
@@ -74,6 +74,19 @@ def _fake_paged(q, k_pages, v_pages, block_table, lengths, causal, scale, stage,
     return _outputs(q, return_lse)
 
 
+def _run_lists(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first: torch.Tensor, blocks: torch.Tensor, causal: bool,
+               scale: Scale, stage: str, return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
+    out, lse = _outputs(q, return_lse)
+    *capsules, of_lse = _dlpack(q, k, v, first, blocks, out, lse)
+    with _launch_options(q) as options:
+        _library.block_sparse_attention(_backend(q), stage, *capsules, of_lse if return_lse else None, causal, scale, *options)
+    return out, lse
+
+
+def _fake_lists(q, k, v, first, blocks, causal, scale, stage, return_lse):
+    return _outputs(q, return_lse)
+
+
 def _run_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
                   dout: torch.Tensor, causal: bool, scale: Scale,
                   stage: str) -> typing.Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -113,10 +126,12 @@ if hasattr(torch.library, "custom_op"):  # PyTorch 2.4
     _backward_operator.register_fake(lambda q, k, v, *_: tuple(torch.empty_like(x) for x in (q, k, v)))
     _paged_operator = torch.library.custom_op("flashladder::paged_attention", _run_paged, mutates_args=())
     _paged_operator.register_fake(_fake_paged)
+    _lists_operator = torch.library.custom_op("flashladder::block_sparse_attention", _run_lists, mutates_args=())
+    _lists_operator.register_fake(_fake_lists)
     _operator.register_autograd(_gradients, setup_context=_save)
     _backward_operator.register_autograd(_refuse_second_derivatives)
 else:
-    _operator, _backward_operator, _paged_operator = _run, _run_backward, _run_paged
+    _operator, _backward_operator, _paged_operator, _lists_operator = _run, _run_backward, _run_paged, _run_lists
 
 
 def _check(q, **tensors):
@@ -148,3 +163,18 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, causal, scale, st
     out, lse = _paged_operator(q, k_pages, v_pages, block_table, lengths, bool(causal), scale, str(stage), bool(return_lse),
                                n_k)
     return (out, lse) if return_lse else out
+
+
+def block_sparse_attention(q, k, v, first, blocks, causal, scale, stage, return_lse):
+    """flashladder.block_sparse_attention of PyTorch tensors."""
+    _check(q, k=k, v=v, first=first, blocks=blocks)
+    out, lse = _lists_operator(q, k, v, first, blocks, bool(causal), scale, str(stage), bool(return_lse))
+    return (out, lse) if return_lse else out
+
+
+def block_lists(mask):
+    """flashladder.block_lists of a PyTorch tensor."""
+    lists = mask.reshape(-1, mask.shape[-1])
+    first = torch.zeros(len(lists) + 1, dtype=torch.int32, device=mask.device)
+    first[1:] = lists.sum(1).cumsum(0)
+    return first, lists.nonzero()[:, 1].to(torch.int32)

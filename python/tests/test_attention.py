@@ -165,6 +165,70 @@ def test_keys_in_pages_with_torch(device):
         assert not again[0].any() and torch.equal(again[3], out[3])
 
 
+def blocks_of_keys(heads=(), n_q=150, n_k=400):
+    q, k, v = inputs((2, 4, n_q, 64), kv=(2, 2, n_k, 64), dtype="float16")
+    return q, k, v, np.random.default_rng().random((*heads, -(-n_q // 128), -(-n_k // 128))) < 0.5
+
+
+def check_blocks(out, lse, q, k, v, mask, causal):
+    """In float, by a mask of single scores."""
+    n_q, n_k = q.shape[2], k.shape[2]
+    seen = np.repeat(np.repeat(mask, 128, -2), 128, -1)[..., :n_q, :n_k]
+    if causal:
+        seen = seen & (np.arange(n_k) <= np.arange(n_q)[:, None] + n_k - n_q)
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
+    p = np.where(seen, np.exp(q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[3])), 0)
+    total = p.sum(-1, keepdims=True)
+    check(out, p @ v / np.where(total > 0, total, 1), "float16")
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(lse, np.log(total[..., 0]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [(), (4,)])
+def test_lists_of_blocks(heads, causal):
+    q, k, v, mask = blocks_of_keys(heads)
+    first, blocks = flashladder.block_lists(mask)
+    assert first.dtype == blocks.dtype == np.int32 and len(blocks) == mask.sum()
+    out, lse = flashladder.block_sparse_attention(q, k, v, first, blocks, causal=causal, return_lse=True)
+    check_blocks(out, lse, q, k, v, mask, causal)
+    nothing = flashladder.block_sparse_attention(q, k, v, *flashladder.block_lists(np.zeros_like(mask)), causal=causal)
+    assert not nothing.any()
+
+
+def test_errors_of_lists():
+    q, k, v, mask = blocks_of_keys()
+    first, blocks = flashladder.block_lists(np.ones_like(mask))
+
+    def wrong(error, match, q=q, first=first, blocks=blocks, **options):
+        with pytest.raises(error, match=match):
+            flashladder.block_sparse_attention(q, k, v, first, blocks, **options)
+    wrong(ValueError, "first must have 3 numbers, or 9 with lists for each head", first=first[1:])
+    wrong(TypeError, "blocks has dtype int64, but must have int32", blocks=blocks.astype(np.int64))
+    wrong(ValueError, "blocks is not contiguous", blocks=np.repeat(blocks, 2)[::2])
+    wrong(ValueError, "first ends with 8, but there are 7 blocks", blocks=blocks[1:])
+    wrong(ValueError, r"blocks\[7\] is 4, but blocks of keys are 0 to 3", blocks=np.append(blocks[:7], 4).astype(np.int32))
+    wrong(ValueError, "a list ascends", blocks=blocks[::-1].copy())
+    wrong(ValueError, "14-lcsf does not compute block-sparse attention", stage="14-lcsf")
+    with pytest.raises(ValueError, match=r"mask has shape \(3,\), but must have"):
+        flashladder.block_lists(np.ones(3, bool))
+
+
+@needs_torch
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_hopper)])
+def test_lists_of_blocks_with_torch(device):
+    q, k, v, mask = blocks_of_keys((4,))
+    given = [torch.from_numpy(x).to(device) for x in (q, k, v)]
+    lists = flashladder.block_lists(torch.from_numpy(mask).to(device))
+    for mine, numpys in zip(lists, flashladder.block_lists(mask)):
+        np.testing.assert_array_equal(as_array(mine), numpys)
+    out, lse = flashladder.block_sparse_attention(*given, *lists, return_lse=True)
+    check_blocks(as_array(out), as_array(lse), q, k, v, mask, False)
+    torch.library.opcheck(torch.ops.flashladder.block_sparse_attention.default,
+                          (*given, *lists, False, None, "26-block-lists", True))
+
+
 @pytest.mark.parametrize("stage", names(lambda stage: "f32" in stage["dtypes"]))
 def test_numpy_float32(stage):
     q, k, v = inputs((1, 2, 33, 64), (1, 2, 45, 64))

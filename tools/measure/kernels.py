@@ -51,6 +51,20 @@ class Backward(ctypes.Structure):
                 *((name + "_strides", ctypes.c_longlong * 3) for name in GRADIENT_TENSORS)]
 
 
+class BlockSparse(ctypes.Structure):
+    """FlashLadderBlockSparse."""
+    _fields_ = [*Forward._fields_[:10], ("list_heads", ctypes.c_int),
+                *((name, ctypes.c_void_p) for name in ("Q", "K", "V", "first", "blocks", "O", "lse", "scratch", "stream")),
+                *Forward._fields_[-4:]]
+
+
+class Paged(ctypes.Structure):
+    """FlashLadderPaged."""
+    _fields_ = [*Forward._fields_[:10], *((name, ctypes.c_int) for name in ("pages", "page_size", "pages_of_sequence")),
+                *((name, ctypes.c_void_p) for name in
+                  ("Q", "K", "V", "block_table", "lengths", "O", "lse", "scratch", "stream")), *Forward._fields_[-4:]]
+
+
 class Library:
     """The C interface of libflashladder.so. Its errors are RuntimeError, a missing library OSError: open_library()."""
 
@@ -71,12 +85,9 @@ class Library:
 
     def scratch_bytes(self, problem):
         size = ctypes.c_size_t()
-        backward = isinstance(problem, Backward)
-        self.call("flashladder_backward_scratch_bytes" if backward else "flashladder_scratch_bytes", problem, size)
+        of = {Backward: "backward_", BlockSparse: "block_sparse_", Paged: "paged_"}.get(type(problem), "")
+        self.call(f"flashladder_{of}scratch_bytes", problem, size)
         return size.value
-
-    def forward(self, problem):
-        self.call("flashladder_forward", problem)
 
     def backward(self, problem):
         self.call("flashladder_backward", problem)
@@ -99,8 +110,32 @@ def open_library(path):
 
 def stage_run(library, stage, shape, dtype):
     """run(q, k, v, O, lse) of a stage on PyTorch's current stream; returns O. RuntimeError if it cannot do this."""
-    problem = Forward(stage=stage.encode(), dtype=dtype.encode(), scale=shape.head_dim**-0.5,
-                      **dataclasses.asdict(shape))
+    return forward_run(library, "flashladder_forward", Forward(**problem_of(stage, shape, dtype)))
+
+
+def lists_run(library, stage, shape, dtype, first, blocks):
+    """The same of a stage of block-sparse attention, with lists that all heads share: int32 on the device."""
+    problem = BlockSparse(**problem_of(stage, shape, dtype), list_heads=1, first=first.data_ptr(), blocks=blocks.data_ptr())
+    run = forward_run(library, "flashladder_block_sparse_attention", problem)
+    run.keeps = first, blocks
+    return run
+
+
+def paged_run(library, stage, shape, dtype, page_size, table, lengths):
+    """The same of a stage of paged attention: run(q, k_pages, v_pages) of pools of (pages, kv_heads, page_size, head_dim).
+    Table (batch, n) and lengths (batch): int32 on the device; shape.n_k: the longest length."""
+    problem = Paged(**problem_of(stage, shape, dtype), pages=table.numel(), page_size=page_size,
+                    pages_of_sequence=table.shape[1], block_table=table.data_ptr(), lengths=lengths.data_ptr())
+    run = forward_run(library, "flashladder_paged_attention", problem)
+    run.keeps = table, lengths
+    return run
+
+
+def problem_of(stage, shape, dtype):
+    return {"stage": stage.encode(), "dtype": dtype.encode(), "scale": shape.head_dim**-0.5, **dataclasses.asdict(shape)}
+
+
+def forward_run(library, function, problem):
     scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
 
     def run(q, k, v, O=None, lse=None):
@@ -110,7 +145,7 @@ def stage_run(library, stage, shape, dtype):
             setattr(problem, name + "_strides", tensor.stride()[:3])
         problem.lse, problem.scratch = None if lse is None else lse.data_ptr(), scratch.data_ptr()
         problem.stream = torch.cuda.current_stream().cuda_stream
-        library.forward(problem)
+        library.call(function, problem)
         return O
     return run
 
@@ -195,6 +230,22 @@ def flashinfer_run(shape):
         return x.as_strided(((shape.batch - 1) * pages_of_sequence + pages_of_head, shape.kv_heads, page, shape.head_dim),
                             (page * shape.head_dim, shape.n_k * shape.head_dim, shape.head_dim, 1))
     return lambda q, k, v: planned_for(q).run(q[:, :, 0], (in_pages(k), in_pages(v)))[:, :, None]
+
+
+def flashinfer_paged_run(shape, dtype, page_size, table, lengths):
+    """run(q, k_pages, v_pages) of FlashInfer's decoding with the pages as they are."""
+    flashinfer = importlib.import_module("flashinfer")
+    workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
+    counts = [-(-n // page_size) for n in lengths.tolist()]
+    first = [0]
+    for count in counts:
+        first.append(first[-1] + count)
+    numbers = lambda values: torch.tensor(list(values), dtype=torch.int32, device="cuda")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=shape.kv_heads < shape.heads)
+    wrapper.plan(numbers(first), torch.cat([row[:count] for row, count in zip(table, counts)]),
+                 numbers((n - 1) % page_size + 1 for n in lengths.tolist()), shape.heads, shape.kv_heads, shape.head_dim,
+                 page_size, q_data_type=dtype, kv_data_type=dtype)
+    return lambda q, k, v: wrapper.run(q[:, :, 0], (k, v))[:, :, None]
 
 
 def peer_backward_run(peer, shape, inputs):

@@ -50,8 +50,7 @@ Lists make_lists(const AttentionShape& shape, const Pattern& pattern);
 /// behind it.
 double scores(const AttentionShape& shape, const Lists& lists);
 
-/// What a stage gets. shape, Q, K, V, O, lse, scale, scratch and stream are attention's; tensors are contiguous, at
-/// addresses that are multiples of 16 bytes. Lists are in device memory, where nobody looks whether they are good ones.
+/// What a stage gets. shape, Q, K, V, O, lse, scale, scratch and stream are attention's. Lists are in device memory, where nobody looks whether they are good ones.
 struct Args : attention::ForwardArgs {
     const int* first = nullptr;   // Lists::first
     const int* blocks = nullptr;  // Lists::blocks

@@ -8,30 +8,27 @@
 #include "operations/block_sparse_attention/operation.h"
 
 namespace flashladder::block_sparse_attention {
-namespace {
-
-std::string why_cannot(const Stage& stage, const AttentionShape& shape, bool wants_lse) {
-    const std::string why = why_not_on_this_gpu(stage);
-    return why.empty() ? attention::why_unsupported(stage.supports, shape, wants_lse) : why;
-}
-
-}  // namespace
-
 Stage::Stage(attention::Support supports, void (*launch_supported)(const Args&),
              std::size_t (*scratch_bytes)(const AttentionShape&))
     : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
 
+std::string Stage::why_cannot(const AttentionShape& shape, int list_heads, bool wants_lse) const {
+    std::string why = why_not_on_this_gpu(*this);
+    if (why.empty()) why = attention::why_unsupported(supports, shape, wants_lse);
+    if (why.empty() && list_heads != 1 && list_heads != shape.heads)
+        why = fmt::format("{}: list_heads is {}, but must be 1 or heads {}", name(), list_heads, shape.heads);
+    return why;
+}
+
 void Stage::launch(const Args& given) const {
     Args args = given;
-    std::string why = why_cannot(*this, args.shape, args.lse != nullptr);
+    std::string why = why_cannot(args.shape, args.list_heads, args.lse != nullptr);
     if (why.empty()) why = attention::complete(supports, args);
     const auto refuse = [&](bool condition, const std::string& text) {
         if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
     refuse(!args.first, "first is a null pointer");
     refuse(!args.blocks, "blocks is a null pointer");
-    refuse(args.list_heads != 1 && args.list_heads != args.shape.heads,
-           fmt::format("list_heads is {}, but must be 1 or heads {}", args.list_heads, args.shape.heads));
     refuse(args.block_size != block, fmt::format("block_size is {}, but only {} is supported", args.block_size, block));
     refuse(!args.scratch && scratch_bytes(args.shape) > 0,
            fmt::format("scratch is a null pointer, but {} bytes are needed", scratch_bytes(args.shape)));
@@ -43,7 +40,7 @@ const Operation& Stage::operation() const { return block_sparse_attention::opera
 
 std::string Stage::why_unsupported(const Problem& problem) const {
     const auto [shape, pattern] = shape_of(problem);
-    if (std::string why = why_cannot(*this, shape, problem.extras.contains("lse")); !why.empty()) return why;
+    if (std::string why = why_cannot(shape, 1, problem.extras.contains("lse")); !why.empty()) return why;
     if (pattern.density < 0 || pattern.density > 100)
         return fmt::format("{}: density is {}, but must be 0 to 100 percent", name(), pattern.density);
     if (pattern.window < 0) return fmt::format("{}: window is {}, but must be at least 0", name(), pattern.window);

@@ -19,6 +19,8 @@ public:
     attention::Support supports;
 
     std::size_t scratch_bytes(const AttentionShape& shape) const { return scratch_bytes_(shape); }
+    /// One line that names the stage, the limit and the value, if it cannot do this on the current device; "" if it can.
+    std::string why_cannot(const AttentionShape& shape, int list_heads, bool wants_lse) const;
     /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
     /// stage, the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
     void launch(const Args& args) const;

@@ -47,6 +47,7 @@ const std::map<std::string, Generator> generators = {
     {"comparison", {compare_file, more_table}},
     {"few", {"docs/results/few.json", peers_table}},
     {"decoding", {"docs/results/decoding.json", decoding_table}},
+    {"lists-beside", {"docs/results/lists.json", lists_beside_table}},
     {"drawn", {"docs/results/drawn.json", peers_table}},
     {"template", {template_file, template_table}},
     {"choices", {"", choices_table}},

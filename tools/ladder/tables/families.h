@@ -18,6 +18,7 @@ std::string pages_table(const nlohmann::json& r, const Arguments& arguments);
 
 // peers.cpp
 std::string decoding_table(const nlohmann::json& r, const Arguments& arguments);
+std::string lists_beside_table(const nlohmann::json& r, const Arguments& arguments);
 std::string more_table(const nlohmann::json& r, const Arguments& arguments);
 std::string peers_table(const nlohmann::json& r, const Arguments& arguments);
 std::string compare_table(const nlohmann::json& r, const Arguments& arguments);

@@ -212,6 +212,39 @@ std::string decoding_table(const nlohmann::json& r, const Arguments&) {
         r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
+/// Lists of blocks: rung 26, flex_attention with the same blocks, and rung 14 with all of them.
+std::string lists_beside_table(const nlohmann::json& r, const Arguments&) {
+    const auto& all = r.at("rows");
+    Table table({"d", "causal", "lists", "of all scores", "26", "flex_attention", "14, all blocks", "time of 14's",
+                 "times as fast as flex_attention"});
+    double logarithms = 0, lowest = INFINITY;
+    int compared = 0;
+    for (const auto& row : all) {
+        if (!row.at("stage").get<std::string>().starts_with("26")) continue;
+        const auto& shape = row.at("shape");
+        const auto ms_of = [&](const char* name) -> std::string {
+            for (const auto& other : all)
+                if (other.at("shape") == shape && other.at("stage").get<std::string>().starts_with(name))
+                    return other.contains("ms") ? fmt::format("{:.3f}", other.at("ms").get<double>()) : "wrong";
+            return "";
+        };
+        const nlohmann::json ratio = row.value("ratio_flex", nlohmann::json());
+        if (!ratio.is_null()) {
+            logarithms += std::log(ratio.get<double>()), ++compared;
+            lowest = std::min(lowest, ratio.get<double>());
+        }
+        table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", shape.at("lists"),
+                   fmt::format("{:.0f}%", 100 * row.at("share").get<double>()), ms_of("26"), ms_of("peer:flex"), ms_of("14"),
+                   row.contains("time_of_dense") ? fmt::format("{:.2f}", row.at("time_of_dense").get<double>()) : "",
+                   ratio.is_null() ? "" : fmt::format("{:.2f}", ratio.get<double>())});
+    }
+    return fmt::format("{}\nMilliseconds, bf16, {} heads, N = {}, in one run. Last column: geometric mean {:.3f}, lowest {:.2f}. "
+                       "PyTorch {}. {}",
+                       table.markdown(), all.at(0).at("shape").at("heads").dump(), all.at(0).at("shape").at("n_q").dump(),
+                       compared ? std::exp(logarithms / compared) : 0, compared ? lowest : 0, r.value("torch", "unknown"),
+                       caption_under_load(r));
+}
+
 /// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is of one of them.
 std::string fastest_peers_table(const nlohmann::json& r, const Arguments& arguments) {
     Table table({"problems", "rung", "card", "of the fastest peer", "lowest", "rows", "the fastest peer is"});
