@@ -65,6 +65,56 @@ bool check_agrees(const Case& c, Values values, std::uint64_t seed) {
     return wrong.empty();
 }
 
+Ranks::Ranks(const Case& c, const Data& data) : c(c) {
+    const AttentionShape s = shard();
+    args.shape = c.shape, args.scale = float(data.arguments.at("scale"));
+    for (int g = 0; g < c.ranks; ++g) {
+        const auto put = [&](const char* name, std::size_t elements) {
+            DeviceBuffer& buffer = buffers_.emplace_back(3 * elements * bytes_per_element(s.dtype), name);
+            buffer.fill(0xFF);
+            const auto first = data.tensors.at(name).begin() + std::ptrdiff_t(elements) * g;
+            std::vector<float> values(elements, nan);
+            values.insert(values.end(), first, first + std::ptrdiff_t(elements));
+            buffer.upload(values, s.dtype);
+            return static_cast<char*>(buffer.data()) + elements * bytes_per_element(s.dtype);
+        };
+        Rank rank{.Q = put("Q", s.q_elements()), .K = put("K", s.kv_elements()), .V = put("V", s.kv_elements())};
+        for (const auto& [name, bytes] : {std::pair("O", s.q_elements() * bytes_per_element(s.dtype)),
+                                          {"lse", s.lse_elements() * 4},
+                                          {"scratch", stage_under_test().scratch_bytes(c.shape, c.ranks)}})
+            buffers_.emplace_back(bytes, name).fill(0xFF);
+        rank.O = buffers_[buffers_.size() - 3].data();
+        rank.lse = static_cast<float*>(buffers_[buffers_.size() - 2].data());
+        rank.scratch = buffers_.back().data();
+        check_cuda(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking), "a rank's stream");
+        args.ranks.push_back(rank);
+    }
+    check_cuda(cudaDeviceSynchronize(), "uploading");
+}
+Ranks::~Ranks() {
+    (void)cudaDeviceSynchronize();
+    for (const Rank& rank : args.ranks) (void)cudaStreamDestroy(rank.stream);
+}
+Data Ranks::outputs() const {
+    const AttentionShape s = shard();
+    Data all;
+    for (int g = 0; g < c.ranks; ++g)
+        for (const auto& [name, at, elements, dtype] :
+             {std::tuple("O", 3, s.q_elements(), s.dtype), {"lse", 4, s.lse_elements(), DType::f32}}) {
+            const std::vector<float> own = buffers_[std::size_t(g * 6 + at)].download(elements, dtype);
+            all.tensors[name].insert(all.tensors[name].end(), own.begin(), own.end());
+        }
+    return all;
+}
+RoundArgs Ranks::round(int rank, int round) const {
+    const Rank &own = args.ranks[std::size_t(rank)],
+               &other = args.ranks[std::size_t((rank - round + c.ranks) % c.ranks)];
+    return {{.shape = shard(), .Q = own.Q, .K = other.K, .V = other.V, .O = own.O, .lse = own.lse, .scale = args.scale,
+             .scratch = own.scratch, .stream = own.stream},
+            c.ranks, rank, round};
+}
+State Ranks::state(int rank) const { return state_in(args.ranks[std::size_t(rank)].scratch, shard(), c.ranks); }
+
 namespace {
 
 /// The dtypes and head dimensions, over and over.
@@ -239,49 +289,6 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
     }
 }
 
-/// Shards of a case in memory of their own, each behind rows that hold NaN, as others have them.
-struct Guarded {
-    Case c;
-    std::vector<DeviceBuffer> buffers;
-    Args args;
-
-    Guarded(const Case& c, const Data& data) : c(c) {
-        const AttentionShape shard = shard_of(c.shape, c.ranks);
-        args.shape = c.shape, args.scale = float(data.arguments.at("scale"));
-        buffers.reserve(std::size_t(c.ranks) * 6);
-        for (int g = 0; g < c.ranks; ++g) {
-            const auto put = [&](const char* name, std::size_t elements) {
-                DeviceBuffer& buffer = buffers.emplace_back(3 * elements * bytes_per_element(shard.dtype), name);
-                buffer.fill(0xFF);
-                const auto first = data.tensors.at(name).begin() + std::ptrdiff_t(elements) * g;
-                std::vector<float> values(elements, nan);
-                values.insert(values.end(), first, first + std::ptrdiff_t(elements));
-                buffer.upload(values, shard.dtype);
-                return static_cast<char*>(buffer.data()) + elements * bytes_per_element(shard.dtype);
-            };
-            Rank rank{.Q = put("Q", shard.q_elements()), .K = put("K", shard.kv_elements()), .V = put("V", shard.kv_elements())};
-            for (const std::size_t bytes : {shard.q_elements() * bytes_per_element(shard.dtype), shard.lse_elements() * 4,
-                                            stage_under_test().scratch_bytes(c.shape, c.ranks)})
-                buffers.emplace_back(bytes, "").fill(0xFF);
-            rank.O = buffers[buffers.size() - 3].data();
-            rank.lse = static_cast<float*>(buffers[buffers.size() - 2].data());
-            rank.scratch = buffers.back().data();
-            args.ranks.push_back(rank);
-        }
-    }
-    Data outputs() const {
-        const AttentionShape shard = shard_of(c.shape, c.ranks);
-        Data all;
-        for (int g = 0; g < c.ranks; ++g)
-            for (const auto& [name, at, elements, dtype] :
-                 {std::tuple("O", 3, shard.q_elements(), shard.dtype), {"lse", 4, shard.lse_elements(), DType::f32}}) {
-                const std::vector<float> own = buffers[std::size_t(g * 6 + at)].download(elements, dtype);
-                all.tensors[name].insert(all.tensors[name].end(), own.begin(), own.end());
-            }
-        return all;
-    }
-};
-
 TEST_CASE("what is beside a shard reaches nobody, and a round by itself does what all together do") {
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
@@ -289,17 +296,10 @@ TEST_CASE("what is beside a shard reaches nobody, and a round by itself does wha
         const Case c = case_number(turn++, 2 + int(random() % 2), 20 + int(random() % 100), times % 2, 2, 1);
         const Data data = data_of(attention::make_inputs(c.shape, Values::normal, random()), c.ranks, true);
         const Data expected = run(stage_under_test(), data);
-        const Guarded guarded(c, data), by_rounds(c, data);
+        const Ranks guarded(c, data), by_rounds(c, data);
         stage_under_test().launch(guarded.args);
         for (int round = 0; round < c.ranks; ++round)
-            for (int g = 0; g < c.ranks; ++g) {
-                const auto &own = by_rounds.args.ranks[std::size_t(g)],
-                           &other = by_rounds.args.ranks[std::size_t((g - round + c.ranks) % c.ranks)];
-                stage_under_test().launch_round({{.shape = shard_of(c.shape, c.ranks), .Q = own.Q, .K = other.K,
-                                                  .V = other.V, .O = own.O, .lse = own.lse, .scale = guarded.args.scale,
-                                                  .scratch = own.scratch},
-                                                 c.ranks, g, round});
-            }
+            for (int g = 0; g < c.ranks; ++g) stage_under_test().launch_round(by_rounds.round(g, round));
         check_cuda(cudaDeviceSynchronize(), "launch");
         for (const char* name : {"O", "lse"}) {
             CHECK_MESSAGE((guarded.outputs().tensors.at(name) == expected.tensors.at(name)),
@@ -313,7 +313,7 @@ TEST_CASE("what is beside a shard reaches nobody, and a round by itself does wha
 TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const Stage& stage = stage_under_test();
     const Case c = case_of(2, 64, 64, true, 2, 1);
-    const Guarded guarded(c, data_of(attention::make_inputs(c.shape, Values::normal, 1), c.ranks, true));
+    const Ranks guarded(c, data_of(attention::make_inputs(c.shape, Values::normal, 1), c.ranks, true));
     const auto told = [&](auto change) -> std::string {
         Args args = guarded.args;
         change(args);
@@ -343,11 +343,10 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     check_refusal(told([](Args& a) { a.scale = -1; }), "scale is -1");
     check_refusal(told([](Args& a) { a.ranks.clear(); }), "ranks is 0");
     const auto told_of_round = [&](int ranks, int rank, int round) -> std::string {
-        const Rank& own = guarded.args.ranks[0];
+        RoundArgs args = guarded.round(0, 0);
+        args.ranks = ranks, args.rank = rank, args.round = round;
         try {
-            stage.launch_round({{.shape = shard_of(c.shape, 2), .Q = own.Q, .K = own.K, .V = own.V, .O = own.O,
-                                 .scratch = own.scratch},
-                                ranks, rank, round});
+            stage.launch_round(args);
         } catch (const std::invalid_argument& error) {
             return error.what();
         }

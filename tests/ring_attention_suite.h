@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "harness/run.h"
 #include "operations/attention/comparison.h"
@@ -43,5 +44,24 @@ std::string fault(const Case& c, Values values, std::uint64_t seed, double scale
 std::string fault(const Case& c, const Data& data, attention::Judge judge = attention::Judge::both_rules);
 /// Returns whether nothing is.
 bool check_agrees(const Case& c, Values values, std::uint64_t seed);
+
+/// Shards of a case, each in memory of its own, behind rows that hold NaN, and ranks with streams of their own.
+struct Ranks {
+    Case c;
+    Args args;
+
+    /// Outputs and scratch are full of NaN.
+    Ranks(const Case& c, const Data& data);
+    ~Ranks();
+    Ranks(const Ranks&) = delete;
+    Data outputs() const;
+    /// What to launch one round with: K and V where the other rank has them.
+    RoundArgs round(int rank, int round) const;
+    ring_attention::State state(int rank) const;
+    AttentionShape shard() const { return shard_of(c.shape, c.ranks); }
+
+private:
+    std::vector<DeviceBuffer> buffers_;
+};
 
 }  // namespace flashladder::ring_attention
