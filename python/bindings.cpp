@@ -293,9 +293,15 @@ public:
             lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
         p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());
         p.scratch = const_cast<void*>(scratch.data());
-        const nb::gil_scoped_release release;
-        const char* error = backend_ == "gpu" ? round_(&p) : round_from_host_(&p);
-        const nb::gil_scoped_acquire acquire;
+        if (backend_ == "cpu") {
+            check(round_from_host_(&p));
+            return bytes;
+        }
+        const char* error = nullptr;
+        {
+            const nb::gil_scoped_release release;
+            error = round_(&p);
+        }
         check(error);
         return bytes;
     }
