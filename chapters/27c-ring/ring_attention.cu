@@ -144,7 +144,7 @@ struct RingAttention
     /// rounds before too, whose LSE and O lie there.
     __device__ __forceinline__ static void merge(State& s, float& lse, int h, bool fresh, const float* LSE_before,
                                                  const float2* O_before) {
-        // EXERCISE 27c.2 Build: the merge of two parts of the keys, as rung 27 has it. If `fresh`, nothing lies there,
+        // EXERCISE 27c.2 The merge of two parts of the keys, as rung 27 has it. If `fresh`, nothing lies there,
         // and what is in memory may be NaN. Of keys that have no weight at all LSE is -infinity, and O is 0; both parts
         // may be of that kind. In the starter a round forgets those before.
         // TODO: your code, instead of this.

@@ -145,7 +145,7 @@ struct RingAttention
     /// rounds before too, whose LSE and O lie there.
     __device__ __forceinline__ static void merge(State& s, float& lse, int h, bool fresh, const float* LSE_before,
                                                  const float2* O_before) {
-        // EXERCISE 27c.2 Build: the merge of two parts of the keys, as rung 27 has it. If `fresh`, nothing lies there,
+        // EXERCISE 27c.2 The merge of two parts of the keys, as rung 27 has it. If `fresh`, nothing lies there,
         // and what is in memory may be NaN. Of keys that have no weight at all LSE is -infinity, and O is 0; both parts
         // may be of that kind. In the starter a round forgets those before.
         // STARTER (void)s, (void)lse, (void)h, (void)fresh, (void)LSE_before, (void)O_before;
@@ -278,7 +278,7 @@ void launch(const Args& args) {
                     links.wait(copies, Links::arrived, next, round - 1);
                 }
                 copy(args, g, round, copies);
-                links.record(Links::arrived, g, round, copies);
+                links.record(Links::arrived, g, round, links.copies(g));
             }
             if (round > 0) links.wait(stream(g), Links::arrived, g, round - 1);
             compute(args, g, round);
