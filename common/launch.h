@@ -124,8 +124,8 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
         auto& call = *static_cast<Call*>(parameters);
         std::apply(call.kernel, call.arguments);
     };
-    emulator::launch({entry, run, &call, sizeof call, config.blocks, nullptr, config.dependent}, config.grid,
-                     config.block, shared_bytes, config.cluster);
+    emulator::launch({entry, run, &call, sizeof call, config.blocks, nullptr, config.dependent, config.stream},
+                     config.grid, config.block, shared_bytes, config.cluster);
 #endif
     check_cuda(cudaGetLastError(), "kernel");
 }

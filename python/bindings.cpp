@@ -201,6 +201,9 @@ public:
         lists_scratch_bytes_ = function<decltype(lists_scratch_bytes_)>("flashladder_block_sparse_scratch_bytes");
         lists_ = function<decltype(lists_)>("flashladder_block_sparse_attention");
         lists_from_host_ = function<decltype(lists_from_host_)>("flashladder_block_sparse_attention_from_host");
+        round_scratch_bytes_ = function<decltype(round_scratch_bytes_)>("flashladder_ring_round_scratch_bytes");
+        round_ = function<decltype(round_)>("flashladder_ring_round");
+        round_from_host_ = function<decltype(round_from_host_)>("flashladder_ring_round_from_host");
         const char* json = nullptr;
         check(function<decltype(&flashladder_stages)>("flashladder_stages")(&json));
         stages_ = json;
@@ -332,6 +335,42 @@ public:
         launch(p, varlen_, varlen_from_host_, bytes, allocate);
     }
 
+    /// One round of ring attention; all are contiguous shards. Without a scratch it says how many bytes that has.
+    std::size_t ring_round(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle out_object,
+                           nb::handle lse_object, nb::handle scratch_object, const std::string& stage, bool causal,
+                           std::optional<float> scale, int ranks, int rank, int round, std::uintptr_t stream) const {
+        const Tensor q("q", q_object), k("k", k_object), v("v", v_object);
+        check_on_the_same(k, q);
+        check_like(v, k);
+        for (const int i : {0, 2, 3}) check_equal(i == 0 ? "batch" : i == 2 ? "n =" : "d =", k, k.shape[i], q, q.shape[i]);
+        check_device(q);
+        FlashLadderRingRound p{};
+        p.stage = stage.c_str(), p.dtype = c_dtype(q);
+        p.batch = q.shape[0], p.heads = q.shape[1], p.kv_heads = k.shape[1], p.n = q.shape[2] * ranks, p.head_dim = q.shape[3];
+        p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
+        p.ranks = ranks, p.rank = rank, p.round = round, p.stream = reinterpret_cast<void*>(stream);
+        std::size_t bytes = 0;
+        check(round_scratch_bytes_(&p, &bytes));
+        if (scratch_object.is_none()) return bytes;
+        const Tensor out("the output", out_object);
+        Array lse, scratch = nb::cast<Array>(scratch_object);
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());
+        p.scratch = const_cast<void*>(scratch.data());
+        if (backend_ == "cpu") {
+            check(round_from_host_(&p));
+            return bytes;
+        }
+        const char* error = nullptr;
+        {
+            const nb::gil_scoped_release release;
+            error = round_(&p);
+        }
+        check(error);
+        return bytes;
+    }
+
     /// ValueError if the stage does not have the gradients of these.
     void check_backward(nb::handle q_object, nb::handle k_object, nb::handle v_object, const std::string& stage,
                         bool causal) const {
@@ -445,6 +484,9 @@ private:
     decltype(&flashladder_block_sparse_scratch_bytes) lists_scratch_bytes_;
     decltype(&flashladder_block_sparse_attention) lists_;
     decltype(&flashladder_block_sparse_attention_from_host) lists_from_host_;
+    decltype(&flashladder_ring_round_scratch_bytes) round_scratch_bytes_;
+    decltype(&flashladder_ring_round) round_;
+    decltype(&flashladder_ring_round_from_host) round_from_host_;
 };
 
 }  // namespace
@@ -471,6 +513,11 @@ NB_MODULE(_core, module) {
              nb::arg("first"), nb::arg("blocks"), nb::arg("out"), nb::arg("lse").none(), nb::arg("stage"), nb::arg("causal"),
              nb::arg("scale").none(), nb::arg("stream"), nb::arg("allocate").none(),
              "As forward, of the blocks of keys that lists name.")
+        .def("ring_round", &Library::ring_round, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out").none(),
+             nb::arg("lse").none(), nb::arg("scratch").none(), nb::arg("stage"), nb::arg("causal"), nb::arg("scale").none(),
+             nb::arg("ranks"), nb::arg("rank"), nb::arg("round"), nb::arg("stream"),
+             "A round of a rank, with the k and v of rank - round, all contiguous. Returns the bytes of the scratch; if it is "
+             "None, does nothing else.")
         .def_prop_ro("backward_stages", &Library::backward_stages, "What the stages of the way back can do, as JSON.")
         .def("check_backward", &Library::check_backward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("stage"),
              nb::arg("causal"), "ValueError if the stage does not have the gradients of these, whatever their strides.")

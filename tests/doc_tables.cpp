@@ -162,6 +162,25 @@ TEST_CASE("lists beside flex_attention: times of one problem in a line, and what
     CHECK(project.table("lists-beside rung=26").find("geometric mean 2.000, lowest 2.00") != std::string::npos);
 }
 
+TEST_CASE("a sequence on several ranks: what is sent, and times beside one GPU") {
+    json shape = attention(64, 1000, true, 2, 8, 4);
+    shape["ranks"] = 3;
+    const auto bytes = [](double read, double written) {
+        return json{{"read", {{"requested_bytes", read}}}, {"written", {{"requested_bytes", written}}}};
+    };
+    const json counted = {{"stage", "27c-a"}, {"operation", "ring_attention"}, {"dtype", "bf16"}, {"shape", shape},
+                          {"counts", {{"tensors", {{"scratch", bytes(3e6, 5e6)}}}, {"total", {{"matrix_instructions", 7}}}}}};
+    const json timed = {{"shape", {{"batch", 1}, {"heads", 4}, {"kv_heads", 4}, {"n", 1000}, {"head_dim", 64}, {"causal", false}}},
+                        {"dtype", "bf16"}, {"ranks", 2}, {"gpus", 2}, {"one_gpu_ms", 2.0}, {"one_gpu_tflops", 500}, {"ms", 1.25},
+                        {"tflops", 800}, {"percent_of_ideal", 80}, {"kernels_alone_ms", 1.2}, {"copies_of_a_round_ms", 0.1}};
+    const Project project;
+    project.write("counts.json", measured({{"rows", {counted}}}));
+    project.write("ring.json", measured({{"rows", {timed}}}));
+    // 2 tensors x 2 bytes x 2 batches x 4 heads x 1000 rows x 64 columns, each to two other ranks
+    CHECK(project.has("counted-ring rung=27c", "| 64 | causal | 3 | 4.1 MB | 3.0 MB | 5.0 MB | 7 |"));
+    CHECK(project.has("ring rung=27c", "| not causal | 2 | 1000 | 2.00 | 500 | 1.25 | 800 | 80% | 1.20 | 0.10 |"));
+}
+
 TEST_CASE("steps of decoding: microseconds of rungs and peers, and how much of a copy's bandwidth the highest rung has") {
     const auto row = [](const char* stage, const json& shape, double ms, double percent) {
         return json{{"stage", stage}, {"shape", shape}, {"ms", ms}, {"tflops", 1 / ms}, {"percent_of_copy", percent}};

@@ -23,6 +23,8 @@
 #include "operations/paged_attention/stage.h"
 #include "operations/varlen_attention/operation.h"
 #include "operations/varlen_attention/stage.h"
+#include "operations/ring_attention/operation.h"
+#include "operations/ring_attention/stage.h"
 #include "test_seed.h"
 
 namespace flashladder::attention {
@@ -502,6 +504,69 @@ TEST_CASE("packed sequences, from device memory and from the host's: what the st
     CHECK(o.download(O.size(), DType::bf16) == expected.tensors.at("O"));
     c.head_dim = 80;
     CHECK(text(flashladder_varlen_scratch_bytes(&c, &bytes)).starts_with("26b-varlen: head_dim 80"));
+}
+
+TEST_CASE("a ring: as the stage itself, all ranks at once and round by round; what it cannot do it says") {
+    AttentionShape shape = grouped_causal();
+    shape.dtype = DType::bf16, shape.n_q = shape.n_k = 120;
+    constexpr int ranks = 2;
+    const Problem problem = ring_attention::problem_of(shape, ranks, true);
+    const Data in = problem.operation->inputs(problem, test_seed());
+    const ring_attention::Stage& stage = ring_attention::find_stage("27c-ring");
+    const Data expected = run(stage, in);
+    const AttentionShape shard = ring_attention::shard_of(shape, ranks);
+    const flashladder::DeviceProblem device(stage, in), rounds(stage, in);
+
+    std::vector<const void*> Q, K, V;
+    std::vector<void*> O, scratch, streams(ranks, nullptr);
+    std::vector<float*> lse;
+    const std::vector<int> devices(ranks, 0);
+    std::size_t bytes = 0;
+    FlashLadderRing c{};
+    c.stage = "27c-ring", c.dtype = "bf16", c.batch = shape.batch, c.heads = shape.heads, c.kv_heads = shape.kv_heads;
+    c.n = shape.n_q, c.head_dim = shape.head_dim, c.causal = 1, c.scale = float(in.arguments.at("scale")), c.ranks = ranks;
+    REQUIRE(text(flashladder_ring_scratch_bytes(&c, &bytes)) == "no error");
+    CHECK(bytes == stage.scratch_bytes(shape, ranks));
+    const auto part = [&](const flashladder::DeviceProblem& of, const char* name, std::size_t elements, std::size_t size, int g) {
+        return static_cast<char*>(of.data().tensors.at(name)) + std::size_t(g) * elements * size;
+    };
+    for (int g = 0; g < ranks; ++g) {
+        Q.push_back(part(device, "Q", shard.q_elements(), 2, g)), K.push_back(part(device, "K", shard.kv_elements(), 2, g));
+        V.push_back(part(device, "V", shard.kv_elements(), 2, g)), O.push_back(part(device, "O", shard.q_elements(), 2, g));
+        lse.push_back(reinterpret_cast<float*>(part(device, "lse", shard.lse_elements(), 4, g)));
+        scratch.push_back(static_cast<char*>(device.data().scratch) + std::size_t(g) * bytes);
+    }
+    c.devices = devices.data(), c.Q = Q.data(), c.K = K.data(), c.V = V.data(), c.O = O.data(), c.lse = lse.data();
+    c.scratch = scratch.data();
+    CHECK(text(flashladder_ring_attention(&c)) == "27c-ring: streams is a null pointer");
+    CHECK(flashladder_refused() == 1);
+    c.streams = streams.data();
+    REQUIRE(text(flashladder_ring_attention(&c)) == "no error");
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    for (const char* name : {"O", "lse"}) CHECK(device.outputs().tensors.at(name) == expected.tensors.at(name));
+
+    for (int g = 0; g < ranks; ++g)
+        for (int round = 0; round < ranks; ++round) {
+            const int other = (g - round + ranks) % ranks;
+            FlashLadderRingRound r{};
+            r.stage = c.stage, r.dtype = c.dtype, r.batch = c.batch, r.heads = c.heads, r.kv_heads = c.kv_heads, r.n = c.n;
+            r.head_dim = c.head_dim, r.causal = 1, r.scale = c.scale, r.ranks = ranks, r.rank = g, r.round = round;
+            std::size_t of_round = 0;
+            REQUIRE(text(flashladder_ring_round_scratch_bytes(&r, &of_round)) == "no error");
+            CHECK(of_round <= bytes);
+            r.Q = Q[std::size_t(g)], r.K = K[std::size_t(other)], r.V = V[std::size_t(other)];
+            r.O = part(rounds, "O", shard.q_elements(), 2, g);
+            r.lse = reinterpret_cast<float*>(part(rounds, "lse", shard.lse_elements(), 4, g));
+            r.scratch = static_cast<char*>(rounds.data().scratch) + std::size_t(g) * bytes;
+            REQUIRE(text(flashladder_ring_round(&r)) == "no error");
+            r.round = ranks;
+            CHECK(text(flashladder_ring_round(&r)) == "27c-ring: round is 2, but there are 2");
+        }
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    for (const char* name : {"O", "lse"}) CHECK(rounds.outputs().tensors.at(name) == expected.tensors.at(name));
+
+    c.n = 122;
+    CHECK(text(flashladder_ring_attention(&c)).starts_with("27c-ring: n is 122, but must be a multiple of 4"));
 }
 
 TEST_CASE("lists of blocks: as the stage itself, from device and host; what it cannot do it says") {

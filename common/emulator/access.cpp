@@ -6,6 +6,7 @@
 
 #include "cuda_runtime.h"
 #include "ptx_functions.h"
+#include "streams.h"
 
 namespace emulator {
 namespace {
@@ -84,11 +85,13 @@ void check_device_access(const void* p, std::size_t n, std::size_t alignment, co
 void check_device_read(const void* p, std::size_t n, const Operand& operand) {
     check_device_access(p, n, 1, operand);
     if (watching) watch_device(address_of(p), n, {false}, operand.where, operand.instruction);
+    if (following) follow(address_of(p), n, false, false);
 }
 
 void check_device_write(const void* p, std::size_t n, bool atomic, const Operand& operand) {
     check_device_access(p, n, 1, operand);
     if (watching) watch_device(address_of(p), n, {true, atomic}, operand.where, operand.instruction);
+    if (following) follow(address_of(p), n, true, atomic);
 }
 
 void check_shared_read(const void* p, std::size_t n, std::size_t alignment, const Operand& operand) {

@@ -31,8 +31,9 @@ namespace emulator {
 template <class... Parameters>
 class PreparedLaunch {
 public:
-    PreparedLaunch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes)
-        : name_(name), kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes) {}
+    PreparedLaunch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream)
+        : name_(name), kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
 
     void operator()(Parameters... arguments) const {
         struct Call {
@@ -43,7 +44,7 @@ public:
             auto& call = *static_cast<Call*>(parameters);
             std::apply(call.kernel, call.arguments);
         };
-        launch({reinterpret_cast<const void*>(kernel_), run, &call, sizeof call, 1, name_}, grid_, block_,
+        launch({reinterpret_cast<const void*>(kernel_), run, &call, sizeof call, 1, name_, false, stream_}, grid_, block_,
                shared_bytes_);
     }
 
@@ -52,14 +53,16 @@ private:
     void (*kernel_)(Parameters...);
     dim3 grid_, block_;
     std::size_t shared_bytes_;
+    cudaStream_t stream_;
 };
 
 /// The same of a template whose arguments the compiler finds: from the launch's arguments, as they are.
 template <class Kernel>
 class DeducedLaunch {
 public:
-    DeducedLaunch(const char* name, Kernel kernel, dim3 grid, dim3 block, std::size_t shared_bytes)
-        : name_(name), kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes) {}
+    DeducedLaunch(const char* name, Kernel kernel, dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream)
+        : name_(name), kernel_(kernel), grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
 
     template <class... Arguments>
     void operator()(Arguments... arguments) const {
@@ -71,7 +74,7 @@ public:
             auto& call = *static_cast<Call*>(parameters);
             std::apply(call.kernel, call.arguments);
         };
-        launch({nullptr, run, &call, sizeof call, 1, name_}, grid_, block_, shared_bytes_);
+        launch({nullptr, run, &call, sizeof call, 1, name_, false, stream_}, grid_, block_, shared_bytes_);
     }
 
 private:
@@ -79,6 +82,7 @@ private:
     Kernel kernel_;
     dim3 grid_, block_;
     std::size_t shared_bytes_;
+    cudaStream_t stream_;
 };
 
 /// A kernel's address, where its name means one function. The first parameter makes the compiler look when a template
@@ -90,13 +94,13 @@ auto the_function(int, void (*kernel)(Parameters...)) {
 
 template <class... Parameters, class Call>
 auto prepare(const char* name, void (*kernel)(Parameters...), Call, dim3 grid, dim3 block, std::size_t shared_bytes = 0,
-             cudaStream_t = nullptr) {
-    return PreparedLaunch<Parameters...>(name, kernel, grid, block, shared_bytes);
+             cudaStream_t stream = nullptr) {
+    return PreparedLaunch<Parameters...>(name, kernel, grid, block, shared_bytes, stream);
 }
 template <class Call>
 auto prepare(const char* name, std::nullptr_t, Call call, dim3 grid, dim3 block, std::size_t shared_bytes = 0,
-             cudaStream_t = nullptr) {
-    return DeducedLaunch<Call>(name, call, grid, block, shared_bytes);
+             cudaStream_t stream = nullptr) {
+    return DeducedLaunch<Call>(name, call, grid, block, shared_bytes, stream);
 }
 
 /// The block's dynamic shared memory, as an array of T.

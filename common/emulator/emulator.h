@@ -6,8 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "vector_types.h"
+
+struct CUstream_st;
 
 namespace emulator {
 
@@ -44,6 +48,7 @@ struct Kernel {
     unsigned blocks = 1;  // that share a multiprocessor, and so its registers: the second bound of __launch_bounds__
     const char* name = nullptr;  // where there is no entry
     bool dependent = false;  // may begin before the kernel before it has ended: programmatic dependent launch
+    CUstream_st* stream = nullptr;
 };
 
 /// Runs every thread of the grid to its end, or up to the first failure: then cudaGetLastError() and its kin return
@@ -54,6 +59,26 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
 const std::string& last_report();
 /// Does `launches` and looks for races meanwhile: the report of what goes wrong first, or "" if nothing does.
 std::string find_race(const std::function<void()>& launches);
+
+/// A kernel or a copy that a stream was given.
+struct StreamWork {
+    std::string name;  // of the kernel, or of the call
+    bool is_kernel;
+    unsigned stream;  // 0: the default one
+    const void *to = nullptr, *from = nullptr;  // of copies
+    std::size_t bytes = 0;
+    std::uint64_t time, host_waits;  // of its stream; how often the host had waited for all of them
+    std::vector<std::pair<unsigned, std::uint64_t>> done_before;
+};
+/// What streams were given, in the order of the calls.
+struct StreamLog {
+    std::vector<StreamWork> works;
+    int host_waits = 0;  // times that the host has waited for a stream, an event or the device
+    /// Whether the one has ended before the other begins, on a GPU too.
+    bool ordered(std::size_t earlier, std::size_t later) const;
+};
+StreamLog log_streams(const std::function<void()>& calls);
+
 void set_report(std::string text);
 void clear_report();
 /// What reports call the memory that begins there, instead of its number: "K".

@@ -14,6 +14,7 @@
 
 #include "cuda_runtime.h"
 #include "machine.h"
+#include "streams.h"
 #include "symbols.h"
 
 namespace emulator {
@@ -176,6 +177,7 @@ template <std::size_t n, Access access, bool is_volatile>
 [[gnu::noinline]] void note_device(std::uintptr_t address, const void* pc) {
     const Place where = place_of(pc);
     if (watching && !is_volatile && !current->in_atomic) watch_device(address, n, {access == Access::write}, where);
+    if (following) follow(address, n, access == Access::write, is_volatile || current->in_atomic);
     if (!counting) return;
     device.mark(address, n, access == Access::read ? DeviceMemory::read_mark : DeviceMemory::written_mark);
     trace_access(address, n, access, false, where);
@@ -196,7 +198,7 @@ bool check_variable(std::uintptr_t address, const void* pc) {
     check_device<n, access>(address, pc);
     if (!variable->constant) {
         if (current->may_be_early) refuse_early(address, n, access, pc);
-        if (watching || counting) note_device<n, access, is_volatile>(address, pc);
+        if (watching || counting || following) note_device<n, access, is_volatile>(address, pc);
     } else if (access == Access::write) {
         refuse(cudaErrorIllegalAddress, "constant memory", address, n, access, pc,
                [&] { return device.describe(address); });
@@ -224,7 +226,7 @@ template <std::size_t n, Access access, bool is_volatile = false>
         check_device<n, access>(address, pc);
         if (current->may_be_early) [[unlikely]]
             refuse_early(address, n, access, pc);
-        if (watching || counting) [[unlikely]]
+        if (watching || counting || following) [[unlikely]]
             note_device<n, access, is_volatile>(address, pc);
     } else if (block.static_shared.covers(address)) {
         if (!check_shared<n, access>(block.static_shared, address, pc)) return;

@@ -265,6 +265,16 @@ std::string to_string(const char* file, unsigned line) { return fmt::format("{}:
 
 std::string to_string(const Place& where) { return where.pc ? lines_of({where.pc}).front() : to_string(where.line); }
 
+std::vector<std::string> lines_of_calls(const std::vector<const void*>& stack) {
+    std::vector<std::uintptr_t> addresses;
+    for (const void* pc : stack) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);
+    std::vector<std::string> lines;
+    for (const std::vector<Frame>& inlined : frames(addresses))
+        for (const Frame& frame : inlined)
+            if (is_of_kernel(frame, &frame == &inlined.back())) lines.push_back(relative(frame.line));
+    return lines;
+}
+
 std::vector<std::string> lines_of(const std::vector<const void*>& pcs) {
     std::vector<std::uintptr_t> addresses;
     for (const void* pc : pcs) addresses.push_back(reinterpret_cast<std::uintptr_t>(pc) - 1);  // in the call itself

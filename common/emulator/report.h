@@ -37,6 +37,9 @@ std::vector<std::string> calls_to(const Place& where, const void* kernel);
 /// The same of something that is over: calls that were kept, or that were inlined.
 std::vector<std::string> calls_known_of(const Place& where, const void* kernel);
 
+/// The lines of a stack of the host's, innermost first, what was inlined among them.
+std::vector<std::string> lines_of_calls(const std::vector<const void*>& stack);
+
 /// The text of a line of a source file, which the project's folder or the current one may contain; "" if it is not there.
 std::string source_line(const std::string& file, unsigned line);
 /// The same of "file:line", without the semicolon.

@@ -11,10 +11,11 @@
 #include "machine.h"
 #include "report.h"
 #include "runtime_state.h"
+#include "streams.h"
 
-struct CUstream_st {};
 struct CUevent_st {
     std::optional<std::chrono::steady_clock::time_point> time;  // if it was recorded
+    emulator::StreamClock done;  // before it
 };
 
 namespace emulator {
@@ -42,6 +43,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorInvalidSymbol);
         NAME(cudaErrorInvalidMemcpyDirection);
         NAME(cudaErrorInvalidDevice);
+        NAME(cudaErrorPeerAccessUnsupported);
         NAME(cudaErrorInvalidResourceHandle);
         NAME(cudaErrorIllegalAddress);
         NAME(cudaErrorLaunchOutOfResources);
@@ -50,6 +52,7 @@ const char* cudaGetErrorName(cudaError_t error) {
         NAME(cudaErrorMisalignedAddress);
         NAME(cudaErrorNoDevice);
         NAME(cudaErrorNotReady);
+        NAME(cudaErrorPeerAccessAlreadyEnabled);
         NAME(cudaErrorAssert);
         NAME(cudaErrorCooperativeLaunchTooLarge);
         NAME(cudaErrorNotSupported);
@@ -80,6 +83,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "invalid copy direction for memcpy";
         case cudaErrorInvalidDevice:
             return "invalid device ordinal";
+        case cudaErrorPeerAccessUnsupported:
+            return "peer access is not supported between these two devices";
         case cudaErrorInvalidResourceHandle:
             return "invalid resource handle";
         case cudaErrorIllegalAddress:
@@ -96,6 +101,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "no CUDA-capable device is detected";
         case cudaErrorNotReady:
             return "device not ready";
+        case cudaErrorPeerAccessAlreadyEnabled:
+            return "peer access is already enabled";
         case cudaErrorAssert:
             return "device-side assert triggered";
         case cudaErrorCooperativeLaunchTooLarge:
@@ -125,6 +132,17 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) { return set_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    if (!can) return set_error(cudaErrorInvalidValue);
+    if (device != 0 || peer != 0) return set_error(cudaErrorInvalidDevice);
+    *can = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    if (flags != 0) return set_error(cudaErrorInvalidValue);
+    return set_error(peer == 0 ? cudaErrorPeerAccessUnsupported : cudaErrorInvalidDevice);
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (device != 0) return set_error(cudaErrorInvalidDevice);
@@ -192,12 +210,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize() { return kernel_error; }
+cudaError_t cudaDeviceSynchronize() {
+    host_waits();
+    return kernel_error;
+}
 cudaError_t cudaDeviceReset() {
     DeviceMemory::instance().free_all();
     also_hosts.clear();
     opted_in.clear();
     clear_report();
+    forget_streams();
     last_error = kernel_error = cudaSuccess;
     return cudaSuccess;
 }
@@ -208,16 +230,26 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-    *stream = new CUstream_st;
+    *stream = new_stream(false);
     return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+    *stream = new_stream(flags & cudaStreamNonBlocking);
+    return cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    delete stream;
+    destroy(stream);
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return kernel_error; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    host_waits_for(stream);
+    return kernel_error;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    if (!event) return set_error(cudaErrorInvalidResourceHandle);
+    stream_waits(stream, event->done);
+    return cudaSuccess;
+}
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
     *event = new CUevent_st;
@@ -227,14 +259,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (!event) return set_error(cudaErrorInvalidResourceHandle);
+    event->done = recorded(stream);
     event->time = std::chrono::steady_clock::now();
     return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return kernel_error; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (!event) return set_error(cudaErrorInvalidResourceHandle);
+    host_waits_for(event->done);
+    return kernel_error;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
     if (!start || !end || !start->time || !end->time) return set_error(cudaErrorInvalidResourceHandle);
+    host_waits_for(end->done);
     *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
     return cudaSuccess;
 }
@@ -247,16 +285,16 @@ cudaError_t cudaProfilerStart() { return cudaSuccess; }
 cudaError_t cudaProfilerStop() { return cudaSuccess; }
 cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { return cudaStreamCreate(stream); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+    return cudaStreamCreateWithFlags(stream, flags);
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     *least = 0;
     *greatest = -5;
     return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t) { return kernel_error; }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return event ? kernel_error : set_error(cudaErrorInvalidResourceHandle);
-}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
     if (!callback) return set_error(cudaErrorInvalidValue);

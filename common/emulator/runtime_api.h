@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that the project uses. All work is done when a call returns: streams and events keep
-// their meaning (order), not their benefit (overlap).
+// The part of the CUDA runtime that the project uses. All work is done when a call returns; what streams and events do
+// not order is found all the same: streams.h.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,14 @@ enum cudaError {
     cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorPeerAccessUnsupported = 217,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
     cudaErrorLaunchTimeout = 702,
     cudaErrorIllegalInstruction = 715,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorAssert = 710,
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
@@ -88,6 +90,10 @@ cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
+/// There is one device, which is no peer of itself. What has several of them for a number that repeats runs here.
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+
 enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited };
 enum cudaLimit { cudaLimitStackSize, cudaLimitPrintfFifoSize, cudaLimitMallocHeapSize };
 enum cudaFuncCache {
@@ -147,6 +153,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
+using cudaWhere = std::source_location;
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost,
     cudaMemcpyHostToDevice,
@@ -161,10 +168,17 @@ cudaError_t cudaMalloc(T** pointer, std::size_t bytes, std::source_location wher
     return cudaMalloc(reinterpret_cast<void**>(pointer), bytes, where);
 }
 cudaError_t cudaFree(void* pointer);
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr);
-cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
-cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t = nullptr);
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                       cudaWhere = cudaWhere::current());
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr,
+                            cudaWhere = cudaWhere::current());
+cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                           cudaWhere = cudaWhere::current());
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t = nullptr, cudaWhere = cudaWhere::current());
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes, cudaWhere = cudaWhere::current());
+cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t = nullptr,
+                            cudaWhere = cudaWhere::current());
 
 // Of `__device__`, `__constant__` and `__managed__` variables, which are named themselves. Anything else is an invalid
 // symbol.
@@ -192,18 +206,23 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t bytes, s
                                  cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
     return cudaMemcpyFromSymbol(to, static_cast<const void*>(&symbol), bytes, offset, kind);
 }
+namespace emulator {
+cudaError_t copy_to_symbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset, cudaMemcpyKind kind,
+                           cudaStream_t stream);
+cudaError_t copy_from_symbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset, cudaMemcpyKind kind,
+                             cudaStream_t stream);
+}  // namespace emulator
 template <class T>
 cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, std::size_t bytes, std::size_t offset,
-                                    cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+                                    cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+    return emulator::copy_to_symbol(static_cast<const void*>(&symbol), from, bytes, offset, kind, stream);
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t bytes, std::size_t offset,
-                                      cudaMemcpyKind kind, cudaStream_t = nullptr) {
-    return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind);
+                                      cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+    return emulator::copy_from_symbol(to, static_cast<const void*>(&symbol), bytes, offset, kind, stream);
 }
 
-using cudaWhere = std::source_location;
 /// Memory that host and device may both use. Nothing moves between the two, so no page faults are seen; nor whether the
 /// host looks before cudaDeviceSynchronize(), for kernels are done when their launch returns.
 constexpr unsigned cudaMemAttachGlobal = 1, cudaMemAttachHost = 2;
@@ -220,7 +239,7 @@ cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream, cudaWhere = cudaWhere::current());
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream, cudaWhere = cudaWhere::current());
 /// Rows of `width` bytes, each at a multiple of 512.
 cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width, std::size_t height,
                             cudaWhere = cudaWhere::current());
@@ -249,10 +268,12 @@ FLASHLADDER_ALLOCATION(cudaMallocPitch,
                        (reinterpret_cast<void**>(p), pitch, width, height, where))
 #undef FLASHLADDER_ALLOCATION
 cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                         std::size_t height, cudaMemcpyKind kind);
+                         std::size_t height, cudaMemcpyKind kind, cudaWhere = cudaWhere::current());
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr);
-cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height);
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr,
+                              cudaWhere = cudaWhere::current());
+cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                         cudaWhere = cudaWhere::current());
 constexpr int cudaCpuDeviceId = -1;
 enum cudaMemoryAdvise {
     cudaMemAdviseSetReadMostly = 1,
@@ -313,11 +334,11 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Function f
 namespace emulator {
 
 cudaError_t launch_from_host(const void* entry, void (*run)(void*), void* parameters, std::size_t parameter_bytes,
-                             dim3 grid, dim3 block, std::size_t shared_bytes, bool cooperative);
+                             dim3 grid, dim3 block, std::size_t shared_bytes, bool cooperative, cudaStream_t stream);
 
 template <class... P>
 cudaError_t launch_by_addresses(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
-                                bool cooperative) {
+                                bool cooperative, cudaStream_t stream) {
     struct Call {
         void (*kernel)(P...);
         std::tuple<P...> arguments;
@@ -331,7 +352,7 @@ cudaError_t launch_by_addresses(void (*kernel)(P...), dim3 grid, dim3 block, voi
         std::apply(call.kernel, call.arguments);
     };
     return launch_from_host(reinterpret_cast<const void*>(kernel), run, &call, sizeof call, grid, block, shared_bytes,
-                            cooperative);
+                            cooperative, stream);
 }
 
 }  // namespace emulator
@@ -339,12 +360,12 @@ cudaError_t launch_by_addresses(void (*kernel)(P...), dim3 grid, dim3 block, voi
 /// Of a kernel that keeps its type: without a cast to void*, which `ladder check` leaves out.
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
-                             std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
-    return emulator::launch_by_addresses(kernel, grid, block, arguments, shared_bytes, false);
+                             std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return emulator::launch_by_addresses(kernel, grid, block, arguments, shared_bytes, false, stream);
 }
 /// All blocks are resident at a time, so that they can wait for one another; refused where a GPU would have no room.
 template <class... P>
 cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
-                                        std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
-    return emulator::launch_by_addresses(kernel, grid, block, arguments, shared_bytes, true);
+                                        std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+    return emulator::launch_by_addresses(kernel, grid, block, arguments, shared_bytes, true, stream);
 }

@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "report.h"
 #include "runtime_state.h"
+#include "streams.h"
 #include "symbols.h"
 
 namespace emulator {
@@ -81,8 +82,13 @@ void launch(const Kernel& kernel, dim3 grid, dim3 block, std::size_t dynamic_sha
         refuse_shared_bytes(name_of(kernel), dynamic_shared_bytes, allowed);
         return;
     }
+    StreamWorkScope work(kernel.stream, {nullptr, kernel.entry, kernel.name, {}});
+    work.is_kernel();
     reported = set_error(static_cast<cudaError_t>(run_grid(kernel, grid, block, dynamic_shared_bytes, cluster)));
-    if (reported == cudaSuccess) return;
+    if (reported == cudaSuccess) {
+        work.end();
+        return;
+    }
     kernel_error = reported;
     if (settings().failed) settings().failed(last_report());
 }
@@ -95,8 +101,9 @@ unsigned* grid_barrier(const std::source_location& where) {
 }
 
 cudaError_t launch_from_host(const void* entry, void (*run)(void*), void* parameters, std::size_t parameter_bytes, dim3 grid,
-                             dim3 block, std::size_t shared_bytes, bool cooperative) {
-    const Kernel kernel{entry, run, parameters, parameter_bytes};
+                             dim3 block, std::size_t shared_bytes, bool cooperative, cudaStream_t stream) {
+    Kernel kernel{entry, run, parameters, parameter_bytes};
+    kernel.stream = stream;
     const std::uint64_t blocks = std::uint64_t(grid.x) * grid.y * grid.z;
     int fit = 0;
     if (cooperative) {

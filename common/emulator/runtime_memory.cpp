@@ -4,6 +4,7 @@
 
 #include "machine.h"
 #include "runtime_state.h"
+#include "streams.h"
 
 namespace emulator {
 
@@ -42,27 +43,80 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes, std::source_location w
 }
 
 cudaError_t cudaFree(void* pointer) {
-    if (!pointer || DeviceMemory::instance().free(pointer)) return cudaSuccess;
-    return set_error(cudaErrorInvalidValue);
+    if (!pointer) return cudaSuccess;
+    host_waits();
+    return set_error(DeviceMemory::instance().free(pointer) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+namespace {
+
+bool on_device(const void* p) { return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p)); }
+
+/// Rows of `bytes`, the next of which begin so many bytes further.
+struct Rows {
+    std::size_t bytes, number = 1, to_pitch = 0, from_pitch = 0;
+};
+
+/// The host waits for a copy that is not asynchronous, unless it is from device to device; and for one to memory of its
+/// own, that is not pinned, in any case.
+cudaError_t copy(void* to, const void* from, const Rows& rows, cudaMemcpyKind kind, cudaStream_t stream, bool host_waits,
+                 const WorkName& name) {
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return set_error(cudaErrorInvalidMemcpyDirection);
-    if (bytes == 0) return cudaSuccess;
-    const auto device = [](const void* p) {
-        return DeviceMemory::instance().covers(reinterpret_cast<std::uintptr_t>(p));
-    };
-    const bool to_device =
-        kind == cudaMemcpyDefault ? device(to) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    const bool from_device =
-        kind == cudaMemcpyDefault ? device(from) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (!to || !from || !inside(to, bytes, to_device) || !inside(from, bytes, from_device))
-        return set_error(cudaErrorInvalidValue);
-    std::memmove(to, from, bytes);
-    return cudaSuccess;
+    if (rows.bytes == 0 || rows.number == 0) return cudaSuccess;
+    const bool to_device = kind == cudaMemcpyDefault ? on_device(to)
+                                                     : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDefault
+                                 ? on_device(from)
+                                 : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    const auto row = [&](auto* pointer, std::size_t i, std::size_t pitch) { return pointer + i * pitch; };
+    for (std::size_t i = 0; i < rows.number; ++i)
+        if (!to || !from || !inside(row(static_cast<char*>(to), i, rows.to_pitch), rows.bytes, to_device) ||
+            !inside(row(static_cast<const char*>(from), i, rows.from_pitch), rows.bytes, from_device))
+            return set_error(cudaErrorInvalidValue);
+    StreamWorkScope work(stream, name);
+    for (std::size_t i = 0; i < rows.number; ++i) {
+        char* const to_row = row(static_cast<char*>(to), i, rows.to_pitch);
+        const char* const from_row = row(static_cast<const char*>(from), i, rows.from_pitch);
+        work.reads(from_row, rows.bytes), work.writes(to_row, rows.bytes);
+        std::memmove(to_row, from_row, rows.bytes);
+    }
+    const cudaError_t error = work.end();
+    if ((host_waits && !(to_device && from_device)) || (!to_device && !on_device(to))) host_waits_for(stream);
+    return error;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-    return cudaMemcpy(to, from, bytes, kind);
+
+cudaError_t fill(void* pointer, int value, const Rows& rows, cudaStream_t stream, const WorkName& name) {
+    if (rows.bytes == 0 || rows.number == 0) return cudaSuccess;
+    const auto row = [&](std::size_t i) { return static_cast<char*>(pointer) + i * rows.to_pitch; };
+    for (std::size_t i = 0; i < rows.number; ++i)
+        if (!DeviceMemory::instance().valid(row(i), rows.bytes)) return set_error(cudaErrorInvalidValue);
+    StreamWorkScope work(stream, name);
+    for (std::size_t i = 0; i < rows.number; ++i) {
+        work.writes(row(i), rows.bytes);
+        std::memset(row(i), value, rows.bytes);
+    }
+    return work.end();
+}
+
+WorkName call(const char* name, const cudaWhere& where) { return {name, nullptr, nullptr, where}; }
+
+}  // namespace
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaWhere where) {
+    return copy(to, from, {bytes}, kind, nullptr, true, call("cudaMemcpy", where));
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+                            cudaWhere where) {
+    return copy(to, from, {bytes}, kind, stream, false, call("cudaMemcpyAsync", where));
+}
+cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, std::size_t bytes, cudaWhere where) {
+    if (to_device != 0 || from_device != 0) return set_error(cudaErrorInvalidDevice);
+    return copy(to, from, {bytes}, cudaMemcpyDeviceToDevice, nullptr, true, call("cudaMemcpyPeer", where));
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t stream, cudaWhere where) {
+    if (to_device != 0 || from_device != 0) return set_error(cudaErrorInvalidDevice);
+    return copy(to, from, {bytes}, cudaMemcpyDeviceToDevice, stream, false, call("cudaMemcpyPeerAsync", where));
 }
 namespace {
 /// The variable that is named; null for what is none.
@@ -97,27 +151,36 @@ cudaError_t cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
     *bytes = variable->bytes;
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
-                               cudaMemcpyKind kind) {
+cudaError_t emulator::copy_to_symbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
+                                     cudaMemcpyKind kind, cudaStream_t stream) {
     if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyHostToDevice))
         return set_error(error);
-    return cudaMemcpy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes, kind);
+    return cudaMemcpyAsync(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes, kind, stream);
+}
+cudaError_t emulator::copy_from_symbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset,
+                                       cudaMemcpyKind kind, cudaStream_t stream) {
+    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyDeviceToHost))
+        return set_error(error);
+    return cudaMemcpyAsync(to, static_cast<const char*>(symbol) + offset, bytes, kind, stream);
+}
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset,
+                               cudaMemcpyKind kind) {
+    const cudaError_t error = copy_to_symbol(symbol, from, bytes, offset, kind, nullptr);
+    host_waits_for(static_cast<cudaStream_t>(nullptr));
+    return error;
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset,
                                  cudaMemcpyKind kind) {
-    if (const cudaError_t error = check_symbol_copy(symbol, bytes, offset, kind, cudaMemcpyDeviceToHost))
-        return set_error(error);
-    return cudaMemcpy(to, static_cast<const char*>(symbol) + offset, bytes, kind);
+    const cudaError_t error = copy_from_symbol(to, symbol, bytes, offset, kind, nullptr);
+    host_waits_for(static_cast<cudaStream_t>(nullptr));
+    return error;
 }
 
-cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
-    if (bytes == 0) return cudaSuccess;
-    if (!DeviceMemory::instance().valid(pointer, bytes)) return set_error(cudaErrorInvalidValue);
-    std::memset(pointer, value, bytes);
-    return cudaSuccess;
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes, cudaWhere where) {
+    return fill(pointer, value, {bytes}, nullptr, call("cudaMemset", where));
 }
-cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t) {
-    return cudaMemset(pointer, value, bytes);
+cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream, cudaWhere where) {
+    return fill(pointer, value, {bytes}, stream, call("cudaMemsetAsync", where));
 }
 
 cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags, cudaWhere where) {
@@ -149,7 +212,15 @@ cudaError_t cudaHostUnregister(void* pointer) { return set_error(pointer ? cudaS
 cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t, cudaWhere where) {
     return cudaMalloc(pointer, bytes, where);
 }
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream, cudaWhere where) {
+    DeviceMemory& memory = DeviceMemory::instance();
+    const Allocation* allocation = memory.find(reinterpret_cast<std::uintptr_t>(pointer));
+    if (!pointer || !allocation) return set_error(pointer ? cudaErrorInvalidValue : cudaSuccess);
+    StreamWorkScope work(stream, call("cudaFreeAsync", where));
+    work.writes(pointer, allocation->bytes);
+    const cudaError_t error = work.end();
+    return error != cudaSuccess || memory.free(pointer) ? error : set_error(cudaErrorInvalidValue);
+}
 cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t width, std::size_t height, cudaWhere where) {
     constexpr std::size_t row = 512;
     if (!pitch) return set_error(cudaErrorInvalidValue);
@@ -157,23 +228,19 @@ cudaError_t cudaMallocPitch(void** pointer, std::size_t* pitch, std::size_t widt
     return cudaMalloc(pointer, *pitch * height, where);
 }
 cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                         std::size_t height, cudaMemcpyKind kind) {
+                         std::size_t height, cudaMemcpyKind kind, cudaWhere where) {
     if (width > to_pitch || width > from_pitch) return set_error(cudaErrorInvalidValue);
-    for (std::size_t row = 0; row < height; ++row)
-        if (const cudaError_t error = cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
-                                                 static_cast<const char*>(from) + row * from_pitch, width, kind))
-            return error;
-    return cudaSuccess;
+    return copy(to, from, {width, height, to_pitch, from_pitch}, kind, nullptr, true, call("cudaMemcpy2D", where));
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                              std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
-    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+                              std::size_t height, cudaMemcpyKind kind, cudaStream_t stream, cudaWhere where) {
+    if (width > to_pitch || width > from_pitch) return set_error(cudaErrorInvalidValue);
+    return copy(to, from, {width, height, to_pitch, from_pitch}, kind, stream, false, call("cudaMemcpy2DAsync", where));
 }
-cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height) {
+cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                         cudaWhere where) {
     if (width > pitch) return set_error(cudaErrorInvalidValue);
-    for (std::size_t row = 0; row < height; ++row)
-        if (const cudaError_t error = cudaMemset(static_cast<char*>(pointer) + row * pitch, value, width)) return error;
-    return cudaSuccess;
+    return fill(pointer, value, {width, height, pitch}, nullptr, call("cudaMemset2D", where));
 }
 cudaError_t cudaMemPrefetchAsync(const void* pointer, std::size_t bytes, int, cudaStream_t) {
     return set_error(is_also_hosts(pointer) && inside(pointer, bytes, true) ? cudaSuccess : cudaErrorInvalidValue);

@@ -15,6 +15,7 @@
 #include "operations/block_sparse_attention/stage.h"
 #include "operations/paged_attention/stage.h"
 #include "operations/varlen_attention/stage.h"
+#include "operations/ring_attention/stage.h"
 
 namespace flashladder {
 namespace {
@@ -171,6 +172,23 @@ block_sparse_attention::Lists lists_of(const FlashLadderBlockSparse& p) {
     if (const std::string why = why_bad(all, shape_of(p)); !why.empty())
         throw std::invalid_argument(fmt::format("{}: {}", p.stage, why));
     return all;
+}
+
+/// Of the whole sequence.
+template <class Ring>
+attention::AttentionShape shape_of_sequence(const Ring& p) {
+    return {p.batch, p.heads, p.kv_heads, p.n, p.n, p.head_dim, p.causal != 0, parse_dtype(text(p.dtype, "dtype"))};
+}
+template <class Ring>
+const ring_attention::Stage& stage_of_ring(const Ring& p) {
+    const ring_attention::Stage& stage = ring_attention::find_stage(text(p.stage, "stage"));
+    const std::string why = stage.why_cannot(shape_of_sequence(p), p.ranks, p.lse != nullptr);
+    return why.empty() ? stage : throw std::invalid_argument(why);
+}
+ring_attention::RoundArgs args_of(const FlashLadderRingRound& p) {
+    return {{.shape = ring_attention::shard_of(shape_of_sequence(p), p.ranks), .Q = p.Q, .K = p.K, .V = p.V, .O = p.O,
+             .lse = p.lse, .scale = p.scale, .scratch = p.scratch, .stream = static_cast<cudaStream_t>(p.stream)},
+            p.ranks, p.rank, p.round};
 }
 
 /// Throws std::invalid_argument if one is null.
@@ -351,6 +369,54 @@ const char* flashladder_paged_attention_from_host(const FlashLadderPaged* proble
         launch(p);
         check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
         tensors.copy_outputs(*problem);
+    });
+}
+
+const char* flashladder_ring_scratch_bytes(const FlashLadderRing* problem, size_t* bytes) {
+    return error_of([&] { *bytes = stage_of_ring(*problem).scratch_bytes(shape_of_sequence(*problem), problem->ranks); });
+}
+
+const char* flashladder_ring_attention(const FlashLadderRing* problem) {
+    return error_of([&] {
+        const FlashLadderRing& p = *problem;
+        const ring_attention::Stage& stage = stage_of_ring(p);
+        check_pointers(stage, {{"devices", p.devices}, {"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O},
+                               {"scratch", p.scratch}, {"streams", p.streams}});
+        ring_attention::Args args{shape_of_sequence(p), {}, p.scale};
+        for (int g = 0; g < p.ranks; ++g)
+            args.ranks.push_back({p.devices[g], p.Q[g], p.K[g], p.V[g], p.O[g], p.lse ? p.lse[g] : nullptr, p.scratch[g],
+                                  static_cast<cudaStream_t>(p.streams[g])});
+        stage.launch(args);
+    });
+}
+
+const char* flashladder_ring_round_scratch_bytes(const FlashLadderRingRound* problem, size_t* bytes) {
+    return error_of([&] {
+        const ring_attention::Stage& stage = stage_of_ring(*problem);
+        *bytes = stage.round_scratch_bytes(args_of(*problem).shape, problem->ranks);
+    });
+}
+
+const char* flashladder_ring_round(const FlashLadderRingRound* problem) {
+    return error_of([&] { stage_of_ring(*problem).launch_round(args_of(*problem)); });
+}
+
+const char* flashladder_ring_round_from_host(const FlashLadderRingRound* problem) {
+    return error_of([&] {
+        FlashLadderRingRound p = *problem;
+        const ring_attention::Stage& stage = stage_of_ring(p);
+        check_pointers(stage, {{"Q", p.Q}, {"K", p.K}, {"V", p.V}, {"O", p.O}, {"scratch", p.scratch}});
+        const attention::AttentionShape s = args_of(p).shape;
+        const std::size_t q_bytes = s.q_elements() * bytes_per_element(s.dtype),
+                          kv_bytes = s.kv_elements() * bytes_per_element(s.dtype);
+        const OnDevice Q(p.Q, q_bytes), K(p.K, kv_bytes), V(p.V, kv_bytes), O(p.O, q_bytes),
+            lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0),
+            scratch(p.scratch, stage.round_scratch_bytes(s, p.ranks));
+        p.Q = Q.data(), p.K = K.data(), p.V = V.data(), p.O = O.data(), p.lse = static_cast<float*>(lse.data());
+        p.scratch = scratch.data();
+        stage.launch_round(args_of(p));
+        check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(p.stream)), "kernel");
+        O.copy_to(problem->O), lse.copy_to(problem->lse), scratch.copy_to(problem->scratch);
     });
 }
 

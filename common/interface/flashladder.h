@@ -167,6 +167,52 @@ const char* flashladder_block_sparse_scratch_bytes(const FlashLadderBlockSparse*
 const char* flashladder_block_sparse_attention(const FlashLadderBlockSparse* problem);
 const char* flashladder_block_sparse_attention_from_host(const FlashLadderBlockSparse* problem);
 
+/* The attention of one sequence to itself, spread over `ranks` devices, of which one may have several: rank g has n / ranks
+ * of its rows. If causal, the sequence has 2 ranks chunks, and rank g has chunks g and 2 ranks - 1 - g, one behind the
+ * other; else the g-th part. Tensors are contiguous; arrays have an entry a rank. */
+typedef struct FlashLadderRing {
+    const char* stage; /* "27c-ring" */
+    const char* dtype;
+    int batch, heads, kv_heads, n, head_dim; /* n: of the whole sequence, a multiple of ranks, if causal of 2 ranks */
+    int causal;
+    float scale;
+    int ranks;
+    const int* devices;
+    const void* const* Q;  /* (batch, heads, n / ranks, head_dim) */
+    const void* const* K;  /* (batch, kv_heads, n / ranks, head_dim) */
+    const void* const* V;
+    void* const* O;        /* (batch, heads, n / ranks, head_dim) */
+    float* const* lse;     /* (batch, heads, n / ranks), natural log; null where it is not wanted */
+    void* const* scratch;  /* flashladder_ring_scratch_bytes of it each, 256-byte aligned */
+    void* const* streams;  /* each of its device: what comes there before is waited for, and what comes there later waits */
+} FlashLadderRing;
+
+/* As their namesakes without a ring. */
+const char* flashladder_ring_scratch_bytes(const FlashLadderRing* problem, size_t* bytes);
+const char* flashladder_ring_attention(const FlashLadderRing* problem);
+
+/* One round of one rank, for who sends K and V around in another way: with those of rank - round. Rounds are called one after
+ * the other, from 0 to ranks - 1, with the same O, lse and scratch; O and lse are complete behind the last one. */
+typedef struct FlashLadderRingRound {
+    const char* stage;
+    const char* dtype;
+    int batch, heads, kv_heads, n, head_dim; /* n: of the whole sequence */
+    int causal;
+    float scale;
+    int ranks, rank, round;
+    const void* Q; /* shapes are those of a rank above */
+    const void* K;
+    const void* V;
+    void* O;
+    float* lse;
+    void* scratch; /* flashladder_ring_round_scratch_bytes of it, which nobody else writes between rounds */
+    void* stream;
+} FlashLadderRingRound;
+
+const char* flashladder_ring_round_scratch_bytes(const FlashLadderRingRound* problem, size_t* bytes);
+const char* flashladder_ring_round(const FlashLadderRingRound* problem);
+const char* flashladder_ring_round_from_host(const FlashLadderRingRound* problem);
+
 /* Of the thread's last error: 1 if a problem was refused, and nothing was launched; 0 if CUDA or a kernel failed. */
 int flashladder_refused(void);
 

@@ -10,7 +10,7 @@ else:
     from . import _torch
 
 __all__ = ["attention", "attention_backward", "backward_stages", "block_lists", "block_sparse_attention", "paged_attention",
-           "stages", "varlen_attention"]
+           "ring_attention", "stages", "varlen_attention"]
 CUDA_DEVICES = (2, 13)  # DLPack's numbers: device memory, managed memory
 
 
@@ -154,6 +154,32 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max
     lse = np.empty(q.shape[1::-1], np.float32) if return_lse else None
     _library.varlen_attention("cpu", stage, *given, out, lse, causal, scale)
     return (out, lse) if return_lse else out
+
+
+def ring_attention(q, k, v, group=None, causal=False, scale=None, stage="27c-ring", return_lse=False):
+    """attention() of one long sequence to itself, spread over the processes of a group of torch.distributed.
+
+    q is (batch, heads, n, d), k and v (batch, kv_heads, n, d): the rows that this rank has. The keys and values of all go
+    around, from each rank to the next one, while kernels run. CUDA tensors need a group with NCCL; CPU tensors one with
+    gloo, and the emulator computes.
+
+    group   of G ranks; all processes if None
+    causal  queries see the keys before them alone. Then the sequence has 2 G chunks of n / 2 rows, and rank g has chunks g
+            and 2 G - 1 - g, one behind the other; else it has the g-th part
+    stage   the one that has rounds
+
+    scale, return_lse, the output and errors are as of attention(), of PyTorch's tensors alone. There are no gradients.
+    All ranks must call it, with the same shapes.
+    """
+    scale = None if scale is None else float(scale)
+    if not torch:
+        raise RuntimeError("ring_attention needs PyTorch, whose torch.distributed sends keys and values")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}, but must be a PyTorch tensor")
+    if k.shape != v.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}, but k has {tuple(k.shape)}")
+    return _torch.ring_attention(q, k, v, group, bool(causal), scale, str(stage), return_lse)
 
 
 def attention_backward(q, k, v, out, lse, dout, causal=False, scale=None, stage="best"):

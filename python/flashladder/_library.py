@@ -82,6 +82,11 @@ def block_sparse_attention(backend, stage, q, k, v, first, blocks, out, lse, cau
     library(backend).block_sparse_attention(q, k, v, first, blocks, out, lse, stage, bool(causal), scale, stream, allocate)
 
 
+def ring_round(backend, stage, q, k, v, out, lse, scratch, causal, scale, ranks, rank, round, stream=0):
+    """_core.Library.ring_round of the backend's library."""
+    return library(backend).ring_round(q, k, v, out, lse, scratch, stage, bool(causal), scale, ranks, rank, round, stream)
+
+
 def check_lse(backend, stage):
     """ValueError if the stage's gradients are wanted, but it has no LSE for them."""
     able = [described["stage"] for described in _described(backend) if described["lse"]]

@@ -206,3 +206,35 @@ def block_lists(mask):
     first = torch.zeros(len(lists) + 1, dtype=torch.int32, device=mask.device)
     first[1:] = lists.sum(1).cumsum(0)
     return first, lists.nonzero()[:, 1].to(torch.int32)
+
+
+def ring_attention(q, k, v, group, causal, scale, stage, return_lse):
+    """flashladder.ring_attention of PyTorch tensors."""
+    import torch.distributed as dist
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    before, after = (rank - 1) % ranks, (rank + 1) % ranks
+    if group is not None:
+        before, after = dist.get_global_rank(group, before), dist.get_global_rank(group, after)
+    q = q.detach().contiguous()
+    here = torch.stack([k.detach(), v.detach()])  # what travels, in one piece
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32) if return_lse else None
+
+    def call(scratch, round, stream=0):
+        given = [x if x is None else _dlpack(x)[0] for x in (q, here[0], here[1], out, lse, scratch)]
+        return _library.ring_round(_backend(q), stage, *given, causal, scale, ranks, rank, round, stream)
+
+    with _launch_options(q) as options:
+        scratch = torch.empty(call(None, 0), dtype=torch.uint8, device=q.device)
+        for round in range(ranks):
+            waits = []
+            if round + 1 < ranks:
+                there = torch.empty_like(here)
+                waits = dist.batch_isend_irecv([
+                    dist.P2POp(dist.isend, here.view(torch.uint8), after, group),
+                    dist.P2POp(dist.irecv, there.view(torch.uint8), before, group)])
+            call(scratch, round, *options[:1])
+            for wait in waits:  # of NCCL, the stream waits, and not the host
+                wait.wait()
+            if round + 1 < ranks:
+                here = there
+    return (out, lse) if return_lse else out

@@ -678,3 +678,47 @@ def test_the_tensors_device_need_not_be_the_current_one():
     check(as_array(got), expected, dtype)
     with pytest.raises(ValueError, match="k is on cuda:1, but q is on cuda:0"):
         flashladder.attention(q, k.to("cuda:1"), v, stage=BF16)
+
+
+# Run as a process of its own: rank, ranks, port, causal. Without a sequence that all know, nobody could compare.
+RING = """
+import sys, torch, flashladder
+rank, ranks, port, causal = (int(x) for x in sys.argv[1:5])
+torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+generator = torch.Generator().manual_seed(port)
+n, half = 60, 30
+q, k, v = (torch.randn(2, heads, n * ranks, 64, generator=generator).bfloat16() for heads in (4, 2, 2))
+rows = range(rank * n, (rank + 1) * n)
+if causal:
+    rows = [*range(rank * half, (rank + 1) * half), *range((2 * ranks - 1 - rank) * half, (2 * ranks - rank) * half)]
+shards = [x[:, :, list(rows)] for x in (q, k, v)]
+out, lse = flashladder.ring_attention(*shards, causal=bool(causal), return_lse=True)
+expected, expected_lse = flashladder.attention(q, k, v, causal=bool(causal), return_lse=True)
+error = (out.float() - torch.as_tensor(expected[:, :, list(rows)]).float()).norm() / out.float().norm()
+assert error <= 5e-3, error
+assert (lse - torch.as_tensor(expected_lse[:, :, list(rows)])).abs().max() <= 1e-3
+torch.distributed.destroy_process_group()
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize("ranks, causal", [(1, 1), (2, 1), (3, 0)])
+def test_ring_of_processes(ranks, causal):
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [subprocess.Popen([sys.executable, "-c", RING, str(rank), str(ranks), str(port), str(causal)],
+                                  stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+
+
+@needs_torch
+def test_ring_refuses_what_it_cannot_do():
+    x = torch.zeros(1, 1, 8, 64)
+    with pytest.raises(TypeError, match="k is a list"):
+        flashladder.ring_attention(x, [], x)
+    with pytest.raises(ValueError, match="v has shape"):
+        flashladder.ring_attention(x, x, x[:, :, :4])

@@ -30,7 +30,8 @@ constexpr std::string_view capstone = "capstone-";
 constexpr std::array last_rungs = {"03", "07", "14"};
 
 /// Rungs that begin another operation with the kernel of a lower one.
-constexpr std::pair<std::string_view, std::string_view> made_of[] = {{"26", "14"}, {"26b", "26"}, {"27b", "27"}};
+constexpr std::pair<std::string_view, std::string_view> made_of[] = {
+    {"26", "14"}, {"26b", "26"}, {"27b", "27"}, {"27c", "14"}};
 
 /// What chapters are sorted by: "03-row-swapped-loops", "03~capstone-1-sliding-window", "04-tensor-cores".
 std::string place_of(const Chapter& chapter) {

@@ -289,4 +289,25 @@ std::string counted_sequences_table(const nlohmann::json& r, const Arguments& ar
     return fmt::format("{}\n{}", table.markdown(), counts_caption(r, fmt::format("{} heads, lengths are drawn", heads)));
 }
 
+/// What a rung whose sequence is spread over ranks sends and computes, by their number.
+std::string counted_ring_table(const nlohmann::json& r, const Arguments& arguments) {
+    Table table({"d", "", "ranks", "K and V, sent", "in between: O, LSE, K and V, read", "written", "matrix instructions"});
+    for (const auto& row : r.at("rows")) {
+        if (!is_rung(row, arguments.at("rung"))) continue;
+        const auto& shape = row.at("shape");
+        const auto number = [&](const char* name) { return shape.at(name).template get<double>(); };
+        const auto scratch = [&](const char* way) {
+            return row.at("counts").at("tensors").at("scratch").at(way).at("requested_bytes").template get<double>();
+        };
+        const double of_all = 2 * 2 * number("batch") * number("kv_heads") * number("n_q") * number("head_dim");
+        table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "causal" : "not causal",
+                   shape.at("ranks").dump(), readable_bytes(of_all * (number("ranks") - 1)), readable_bytes(scratch("read")),
+                   readable_bytes(scratch("written")),
+                   fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
+    }
+    if (table.empty()) return no_rows(counts_file, arguments);
+    return fmt::format("{}\n{}", table.markdown(),
+                       counts_caption(r, "A sequence of 1024, two heads that share a K and V; of all ranks together"));
+}
+
 }  // namespace flashladder::tables

@@ -14,6 +14,7 @@ std::string rung_table(const nlohmann::json& r, const Arguments& arguments);
 std::string heads_table(const nlohmann::json& r, const Arguments& arguments);
 std::string features_table(const nlohmann::json& r, const Arguments& arguments);
 std::string lists_table(const nlohmann::json& r, const Arguments& arguments);
+std::string ring_table(const nlohmann::json& r, const Arguments& arguments);
 std::string pages_table(const nlohmann::json& r, const Arguments& arguments);
 std::string sequences_table(const nlohmann::json& r, const Arguments& arguments);
 
@@ -34,6 +35,7 @@ std::string shared_memory_table(const nlohmann::json& r, const Arguments& argume
 std::string causal_table(const nlohmann::json& r, const Arguments& arguments);
 std::string counted_lists_table(const nlohmann::json& r, const Arguments& arguments);
 std::string counted_decoding_table(const nlohmann::json& r, const Arguments& arguments);
+std::string counted_ring_table(const nlohmann::json& r, const Arguments& arguments);
 std::string counted_pages_table(const nlohmann::json& r, const Arguments& arguments);
 std::string counted_sequences_table(const nlohmann::json& r, const Arguments& arguments);
 std::string memory_table(const nlohmann::json& r, const Arguments& arguments);

@@ -179,4 +179,24 @@ std::string sequences_table(const nlohmann::json& r, const Arguments& arguments)
     return fmt::format("{}\n{}", table.markdown(), caption(r, words));
 }
 
+/// A sequence that is spread over several GPUs, beside one of them alone.
+std::string ring_table(const nlohmann::json& r, const Arguments&) {
+    Table table({"", "GPUs", "N", "one GPU alone, rung 14, ms", "TFLOP/s", "all of them, ms", "TFLOP/s",
+                 "of as many times one", "kernels alone, ms", "a round's copies alone, ms"});
+    for (const auto& row : r.at("rows")) {
+        const auto number = [&](const char* name) { return row.at(name).template get<double>(); };
+        table.add({row.at("shape").at("causal").get<bool>() ? "causal" : "not causal", row.at("gpus").dump(),
+                   row.at("shape").at("n").dump(), fmt::format("{:.2f}", number("one_gpu_ms")),
+                   fmt::format("{:.0f}", number("one_gpu_tflops")), fmt::format("{:.2f}", number("ms")),
+                   fmt::format("{:.0f}", number("tflops")), fmt::format("{:.0f}%", number("percent_of_ideal")),
+                   fmt::format("{:.2f}", number("kernels_alone_ms")), fmt::format("{:.2f}", number("copies_of_a_round_ms"))});
+    }
+    const auto& row = r.at("rows").front();
+    return fmt::format("{}\n{}", table.markdown(),
+                       caption(r, fmt::format("B = {}, {} heads, d = {}, {}; by the host's clock, as a launch has no stream of "
+                                              "its own",
+                                              row.at("shape").at("batch").dump(), row.at("shape").at("heads").dump(),
+                                              row.at("shape").at("head_dim").dump(), row.at("dtype").get<std::string>())));
+}
+
 }  // namespace flashladder::tables
