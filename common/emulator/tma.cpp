@@ -10,6 +10,7 @@
 #include "barrier.h"
 #include "calls.h"
 #include "cuda_runtime.h"
+#include "memory.h"
 #include "ptx_functions.h"
 #include "tensor_map.h"
 
@@ -158,6 +159,12 @@ TensorMap check_tile(const CUtensorMap* map, const void* tile, const int* coordi
                 "misaligned: {} of a tile at shared address {:#x}: no multiple of {}, where the pattern of its "
                 "swizzle begins",
                 operand.instruction, shared_address(tile), decoded.alignment());
+        });
+    if (direction == Direction::load && !DeviceMemory::instance().valid(reinterpret_cast<const void*>(decoded.address), 1))
+        fail(cudaErrorIllegalAddress, operand.where, [&] {
+            return fmt::format("out of bounds: {} by a tensor map that begins at {:#x}, where there is no memory: a GPU looks "
+                               "there, whatever the box",
+                               operand.instruction, decoded.address);
         });
     const bool negative = direction == Direction::store && *std::min_element(coordinates, coordinates + rank) < 0;
     if (negative || coordinates[0] * decoded.element_bytes % static_cast<int>(chunk_bytes) != 0)

@@ -62,6 +62,51 @@ __device__ __forceinline__ void store(const TensorMap<Tile>& tensor, const Tile&
     ptx::bulk_commit();
 }
 
+/// A TensorMap of heads of which the first ones lie before the tensor: head h begins h - before strides behind its start. A box
+/// must not reach there. A map that begins before its tensor is no such thing: where there is no memory, a load answers with
+/// an illegal address (an H100), whatever its box. So it begins with the tensor, and goes back by a dimension more, whose
+/// stride is 2^34 bytes less that of a head, and whose coordinate always 2^30: 2^64 bytes are none.
+template <class Tile>
+struct ShiftedMap {
+    static constexpr int far = 1 << 30;
+    CUtensorMap map;
+    int before;
+};
+
+/// Of a (batch, heads, n, columns) tensor whose head number `before` begins at `tensor`. Throws as make_tensor_map() does.
+template <class Tile>
+ShiftedMap<Tile> make_shifted_map(const void* tensor, int before, const Strides& strides, int batch, int heads, int n) {
+    using Element = typename Tile::Element;
+    static_assert(std::is_same_v<typename Tile::Layout, Swizzled<128>>, "the boxes of a shifted map have the 128-byte swizzle");
+    constexpr std::uint64_t turn = 1ull << 34;
+    constexpr std::uint32_t panel = TensorMap<Tile>::panel;
+    const std::uint64_t far = ShiftedMap<Tile>::far, head = std::uint64_t(strides.head) * sizeof(Element);
+    return {ptx::make_tensor_map<Element, 5>(
+                static_cast<const Element*>(tensor),
+                {std::uint64_t(Tile::columns), std::uint64_t(n), far + std::uint64_t(heads), far + 1, std::uint64_t(batch)},
+                {strides.row * sizeof(Element), head, turn - head, strides.batch * sizeof(Element)},
+                {panel, Tile::rows, 1, 1, 1}, ptx::Swizzle::bytes_128),
+            before};
+}
+/// As of a TensorMap.
+template <class Tile>
+__device__ __forceinline__ void load(const Tile& tile, const ShiftedMap<Tile>& tensor, ptx::Barrier& full, int row,
+                                     int head, int batch) {
+    constexpr int far = ShiftedMap<Tile>::far;
+    ptx::barrier_arrive_expect_tx(full, Tile::elements * sizeof(typename Tile::Element));
+#pragma unroll
+    for (int c = 0; c < Tile::columns; c += TensorMap<Tile>::panel)
+        ptx::tma_load(tile.data + c * Tile::rows, tensor.map, full, {c, row, far - tensor.before + head, far, batch});
+}
+template <class Tile>
+__device__ __forceinline__ void store(const ShiftedMap<Tile>& tensor, const Tile& tile, int row, int head, int batch) {
+    constexpr int far = ShiftedMap<Tile>::far;
+#pragma unroll
+    for (int c = 0; c < Tile::columns; c += TensorMap<Tile>::panel)
+        ptx::tma_store(tensor.map, tile.data + c * Tile::rows, {c, row, far - tensor.before + head, far, batch});
+    ptx::bulk_commit();
+}
+
 /// The same for what a warp has in registers, by way of a tile of its own, which it may have stored before: waits until
 /// that has been read. By a warp; lane 0 begins the copy.
 template <class Tile, int rows, int columns>

@@ -1,11 +1,11 @@
 // Rung 26b: sequences of unlike length, packed row behind row. A box of TMA ends where its sequence does.
 //
-// Idea      a tensor map has one dimension more, whose stride is the row's again. So a row has many coordinates, and
+// Idea      a tensor map has a dimension more, whose stride is the row's again. So a row has many coordinates, and
 //           the end of a dimension can lie behind any row: behind the last one of each sequence. What is behind it comes
 //           as zeros, moves no byte, and is not written.
 // Saves     padding, and all that would keep neighbours apart: a map for each sequence, zeros by hand, plain stores.
 // Costs     a small kernel before, as the host knows neither how many tasks there are nor how long they are.
-// Source    Triton's ragged descriptors, which have two dimensions more; rung 14 for the kernel, 26 for the order
+// Source    Triton's ragged descriptors; rung 14 for the kernel, 26 for the order
 // Supports  bf16, f16; d 64, 128, 256; any lengths, 0 too, of queries and of keys; causal; grouped-query heads; LSE;
 //           any strides; scale > 0; sm_90a
 #include <algorithm>
@@ -94,22 +94,20 @@ struct Box {
 // a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner.
 // In the starter a box has whatever is there: right where nothing comes behind the sequence.
 // STARTER template <class Tile>
-// STARTER tile::TensorMap<Tile>
+// STARTER tile::ShiftedMap<Tile>
 // STARTER packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
-// STARTER     return tile::make_tensor_map<Tile>(tensor, {strides.head, strides.row, strides.row}, heads, 1,
-// STARTER                                        std::max(rows, 1));
+// STARTER     return tile::make_shifted_map<Tile>(tensor, 0, {strides.head, strides.row, strides.row}, heads, 1,
+// STARTER                                         std::max(rows, 1));
 // STARTER }
 // STARTER template <class Tile>
 // STARTER __device__ Box box_of(int first, int N, int i) {
 // STARTER     return {first + i, 0};
 // STARTER }
 template <class Tile>
-tile::TensorMap<Tile>
+tile::ShiftedMap<Tile>
 packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
-    const std::int64_t before = Tile::rows * strides.row * std::int64_t(sizeof(typename Tile::Element));
-    const auto begin = reinterpret_cast<std::uintptr_t>(tensor) - std::uintptr_t(before);  // nobody reads there
-    return tile::make_tensor_map<Tile>(reinterpret_cast<const void*>(begin), {strides.head, strides.row, strides.row},
-                                       heads, rows + 1, Tile::rows);
+    return tile::make_shifted_map<Tile>(tensor, Tile::rows, {strides.head, strides.row, strides.row}, heads, rows + 1,
+                                        Tile::rows);
 }
 template <class Tile>
 __device__ Box box_of(int first, int N, int i) {
@@ -138,9 +136,9 @@ struct VarlenAttention
     using Consumer = lcsf::Consumer<VarlenAttention>;
 
     struct Problem {
-        tile::TensorMap<OwnTile> Q;
-        tile::TensorMap<FirstTile> K, V;
-        tile::TensorMap<OutputTile> O;
+        tile::ShiftedMap<OwnTile> Q;
+        tile::ShiftedMap<FirstTile> K, V;
+        tile::ShiftedMap<OutputTile> O;
         const PlannedTask* plan;  // of a head
         const int* planned;       // how many
         int most;                 // of all heads, at most
@@ -227,10 +225,11 @@ void launch_configuration(const Args& args) {
                           places, plan, planned, taken});
     AttentionShape unequal = s;  // tasks are of unlike length, as if causal
     unequal.causal = true, unequal.n_k = std::max(s.n_k, 1);
+    const void *K = s.n_k > 0 ? args.K : plan, *V = s.n_k > 0 ? args.V : plan;  // a load looks where its map begins
     const typename Kernel::Problem problem{
         packed_map<typename Kernel::OwnTile>(args.Q, args.Q_strides, s.n_q, s.heads),
-        packed_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.n_k, s.kv_heads),
-        packed_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.n_k, s.kv_heads),
+        packed_map<typename Kernel::FirstTile>(K, args.K_strides, s.n_k, s.kv_heads),
+        packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads),
         packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads),
         plan, planned, places * s.heads, s.heads, attention::heads_of_a_section(unequal, config.section),
         s.heads / s.kv_heads, s.n_q, tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};

@@ -308,6 +308,7 @@ enum class TmaMisuse {
     unaligned_tile,
     wrong_rank,
     no_map,
+    map_begins_early,
     no_barrier_fence,
     no_proxy_fence,
     no_commit,
@@ -320,7 +321,7 @@ enum class TmaMisuse {
     sum_of_bf16
 };
 
-__global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap no_map,
+__global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap other_map,
                            TmaMisuse misuse, int* lines) {
     auto* tile = dynamic_shared<unsigned char>();
     __shared__ ptx::Barrier loaded;
@@ -343,7 +344,11 @@ __global__ void misuse_tma(const __grid_constant__ CUtensorMap map, const __grid
     }
     if (misuse == TmaMisuse::no_map) {
         lines[0] = __LINE__ + 1;
-        ptx::tma_load(tile, no_map, loaded, {0, 0});
+        ptx::tma_load(tile, other_map, loaded, {0, 0});
+    }
+    if (misuse == TmaMisuse::map_begins_early) {
+        lines[0] = __LINE__ + 1;
+        ptx::tma_load(tile, other_map, loaded, {0, 8});  // what it asks for is there
     }
     if (misuse == TmaMisuse::odd_load) {
         lines[0] = __LINE__ + 1;
@@ -390,6 +395,10 @@ TEST_CASE("failure: TMA") {
     fails(TmaMisuse::sum_of_bf16, cudaErrorIllegalInstruction, "wrong type",
           "tma_reduce_add adds floats, and the map has elements of 2 bytes");
     fails(TmaMisuse::no_map, cudaErrorIllegalInstruction, "no tensor map", "has not made");
+    const auto early = ptx::make_tensor_map<T, 2>(reinterpret_cast<const T*>(x.data() - 8 * 64), {64, 72}, {128}, {64, 64},
+                                                  ptx::Swizzle::bytes_128);
+    check(misuse_tma, "misuse_tma", 64, cudaErrorIllegalAddress, "out of bounds", "where there is no memory", map, early,
+          TmaMisuse::map_begins_early);
     fails(TmaMisuse::no_proxy_fence, cudaErrorLaunchFailure, "missing fence",
           "which thread (7, 0, 0) has stored to with no fence_proxy_async() since");
     fails(TmaMisuse::over_the_end, cudaErrorIllegalAddress, "out of bounds", "byte 61440 of the block's 65536 bytes");

@@ -74,13 +74,14 @@ MovedBox move_box_of_rank(const Bits16& tensor, const Box& box) {
     return {shown.download(), to.download()};
 }
 
-/// The map begins before the tensor, by as many rows as a box has. Nobody touches what is there.
+/// Ends are counted from as many rows before the tensor on as a box has: the last dimension goes back by 2^30 rows, as 2^64
+/// bytes are none, and the one before it forth by nearly as many. Nobody touches what lies before the tensor.
 CUtensorMap map_with_ends(const std::uint16_t* tensor, std::size_t rows) {
-    constexpr std::uint64_t stride = ending_columns * sizeof(std::uint16_t);
-    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(tensor) - ending_rows * stride;
-    return ptx::make_tensor_map<__nv_bfloat16, 3>(reinterpret_cast<const __nv_bfloat16*>(begin),
-                                                  {ending_columns, ending_rows, rows + 1}, {stride, stride},
-                                                  {ending_columns, ending_rows, 1}, ptx::Swizzle::none);
+    constexpr std::uint64_t stride = ending_columns * sizeof(std::uint16_t), far = 1 << 30, turn = 1ull << 34;
+    return ptx::make_tensor_map<__nv_bfloat16, 4>(reinterpret_cast<const __nv_bfloat16*>(tensor),
+                                                  {ending_columns, ending_rows, far + rows + 1, far + 1},
+                                                  {stride, stride, turn - stride}, {ending_columns, ending_rows, 1, 1},
+                                                  ptx::Swizzle::none);
 }
 
 /// Floats: loaded as a run, added to as a box and as a run, by two blocks.
@@ -115,8 +116,8 @@ __global__ void add_kernel(const __grid_constant__ CUtensorMap sums_map, const f
 MovedBox move_ending_box(const Bits16& tensor, int first, int rows) {
     const DeviceArray<std::uint16_t> from(tensor), to(Bits16(tensor.size(), 0)), shown(box_window);
     const std::size_t all = tensor.size() / ending_columns;
-    const BoxCoordinates at{{0, ending_rows - rows, first + rows}};
-    launch_kernel(move_box_kernel<3>, {1, threads, box_window * 2}, map_with_ends(from.data(), all),
+    const BoxCoordinates at{{0, ending_rows - rows, (1 << 30) - ending_rows + first + rows, 1 << 30}};
+    launch_kernel(move_box_kernel<4>, {1, threads, box_window * 2}, map_with_ends(from.data(), all),
                   map_with_ends(to.data(), all), at, at, unsigned(ending_columns * ending_rows * 2), true, shown.data());
     check_cuda(cudaDeviceSynchronize(), "moving a box");
     return {shown.download(), to.download()};

@@ -7,6 +7,7 @@ namespace flashladder::attention {
 
 constexpr int buckets = 512;  // and threads of a block
 
+#if defined(__CUDACC__) || !defined(FLASHLADDER_GPU)  // g++ reads this for its constant
 /// Puts the tasks find(0) to find(places - 1) that have steps into `plan`, side by side, those with the most steps
 /// first, and returns how many they are. Only with more steps than buckets do several lengths share one, in any order.
 /// By all threads of a block of `buckets`.
@@ -39,5 +40,6 @@ __device__ int plan_longest_first(Task* plan, int places, Find find) {
     }
     return tasks;
 }
+#endif
 
 }  // namespace flashladder::attention
