@@ -48,8 +48,9 @@ std::uint16_t mixed(const TemplateCase& c, const TemplateInputs& in, int task, i
 }
 
 int blocks_of(const TemplateCase& c, int tasks) {
-    if (c.schedule == lcsf::Schedule::one_each) return tasks;
-    return std::min(tasks, device_attribute(cudaDevAttrMultiProcessorCount));
+    const int enough = (tasks + c.teams - 1) / c.teams;
+    if (c.schedule == lcsf::Schedule::one_each) return enough;
+    return std::min(enough, device_attribute(cudaDevAttrMultiProcessorCount));
 }
 
 void check_outputs(const TemplateCase& c, const TemplateInputs& in, const TemplateOutputs& out) {

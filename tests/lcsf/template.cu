@@ -15,10 +15,11 @@ constexpr int warp_rows = 8;
 
 /// Everything a task does to an element: see mixed() in template.cpp.
 template <int consumers_, int stages_, int own_slots_, bool own_is_loaded_, bool turns_, lcsf::Schedule schedule_,
-          bool keeps = false>
+          bool keeps = false, int teams_ = 1>
 struct Mix {
     static constexpr int consumers = consumers_, stages = stages_, own_slots = own_slots_;
     static constexpr bool own_is_loaded = own_is_loaded_, turns = turns_;
+    static constexpr int teams = teams_;
     static constexpr lcsf::Schedule schedule = schedule_;
     static_assert(!keeps || stages >= 2, "what is kept needs a slot beside what comes");
     using Layout = tile::Swizzled<128>;
@@ -78,7 +79,9 @@ struct Mix {
     __device__ static void step(State& s, Consumer& c, const Problem& p) {
         const FirstTile first = c.first.take();
         c.turns.wait();
-        if (turns && threadIdx.x % lcsf::warpgroup == 1) ++p.turns_of[blockIdx.x];  // nothing but turns protects it
+        const int team = (threadIdx.x / lcsf::warpgroup - 1) / consumers;
+        if (turns && threadIdx.x % lcsf::warpgroup == 1)
+            ++p.turns_of[blockIdx.x * teams + team];  // nothing but turns protects it
         mix(s, first, 31);
         c.turns.pass();
         const Place first_place = c.first.keep();
@@ -144,11 +147,11 @@ TemplateOutputs run(const TemplateInputs& in) {
         all += task.steps;
     }
     const std::size_t n = in.tasks.size();
-    const std::vector<int> zeros(n), zeros_of_consumers(n * Kernel::consumers);
+    const std::vector<int> zeros(n), zeros_of_teams(n + Kernel::teams), zeros_of_consumers(n * Kernel::consumers);
     const DeviceArray<std::uint16_t> first(in.first), second(in.second), own(in.own),
         output(Bits(in.own.size(), untouched));
     const DeviceArray<int> steps_device(steps), idle_device(idle), begin_device(begin), stores(zeros_of_consumers),
-        turns(zeros), tasks_of(zeros), blocks(std::vector<int>{0});
+        turns(zeros_of_teams), tasks_of(zeros), blocks(std::vector<int>{0});
     const DeviceArray<unsigned> taken(std::vector<unsigned>{12345});  // whatever was there
     lcsf::launch<Kernel>(
         {map_of<typename Kernel::FirstTile>(first, in.first.size()),
@@ -162,11 +165,10 @@ TemplateOutputs run(const TemplateInputs& in) {
 }
 
 template <int consumers, int stages, int own_slots, bool own_is_loaded, bool turns, lcsf::Schedule schedule,
-          bool keeps = false>
+          bool keeps = false, int teams = 1>
 TemplateCase template_case() {
-    return {
-        consumers, stages,   own_slots, own_is_loaded,
-        turns,     schedule, keeps,     run<Mix<consumers, stages, own_slots, own_is_loaded, turns, schedule, keeps>>};
+    return {consumers, stages, own_slots, own_is_loaded, turns, schedule, keeps, teams,
+            run<Mix<consumers, stages, own_slots, own_is_loaded, turns, schedule, keeps, teams>>};
 }
 
 }  // namespace
@@ -179,7 +181,9 @@ std::vector<TemplateCase> template_cases() {
             template_case<3, 1, 2, true, true, dynamic>(),      template_case<3, 2, 1, false, false, fixed>(),
             template_case<3, 4, 2, true, false, one_each>(),    template_case<3, 4, 1, true, true, fixed, true>(),
             template_case<4, 1, 2, false, true, fixed>(),       template_case<4, 2, 1, true, false, dynamic>(),
-            template_case<4, 4, 2, true, true, dynamic, true>()};
+            template_case<4, 4, 2, true, true, dynamic, true>(),
+            template_case<2, 2, 2, true, true, dynamic, false, 2>(), template_case<1, 1, 1, true, false, fixed, false, 3>(),
+            template_case<2, 1, 2, false, true, one_each, false, 2>()};
 }
 TemplateOutputs run_without_taken(const TemplateInputs& in) {
     return run<Mix<1, 2, 2, true, false, lcsf::Schedule::dynamic>, false>(in);

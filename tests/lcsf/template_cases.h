@@ -29,7 +29,7 @@ struct TemplateInputs {
 struct TemplateOutputs {
     Bits output;               // like own; what nobody has stored is `untouched`
     std::vector<int> stores;   // (tasks, consumers): by how many warps
-    std::vector<int> turns;    // of a block: counted by whose turn it was; 0 without turns. As many as tasks
+    std::vector<int> turns;    // of a team: counted by whose turn it was; 0 without turns
     std::vector<int> tasks_of; // of a block: how many were stored, times consumers and warps
     int blocks;
 };
@@ -39,12 +39,14 @@ struct TemplateCase {
     bool own_is_loaded, turns;
     lcsf::Schedule schedule;
     bool keeps;  // gives tiles back a step later, by their places
+    int teams;   // of a block
     TemplateOutputs (*run)(const TemplateInputs& inputs);
 
     std::string describe() const {
         return std::to_string(consumers) + " consumers, " + std::to_string(stages) + " stages, " +
                std::to_string(own_slots) + " own slots, " + (own_is_loaded ? "loaded" : "not loaded") +
-               (turns ? ", turns, " : ", no turns, ") + to_string(schedule) + (keeps ? ", keeps" : "");
+               (turns ? ", turns, " : ", no turns, ") + to_string(schedule) + (keeps ? ", keeps" : "") +
+               (teams > 1 ? ", " + std::to_string(teams) + " teams" : "");
     }
 };
 std::vector<TemplateCase> template_cases();
