@@ -428,7 +428,7 @@ class Interface(unittest.TestCase):
         header = (ROOT / "common/interface/flashladder.h").read_text()
         without_comments = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
         for name, structure in (("FlashLadderForward", kernels.Forward), ("FlashLadderBackward", kernels.Backward),
-                                ("FlashLadderBlockSparse", kernels.BlockSparse), ("FlashLadderPaged", kernels.Paged)):
+                                ("FlashLadderBlockSparse", kernels.BlockSparse), ("FlashLadderPaged", kernels.Paged), ("FlashLadderVarlen", kernels.Varlen)):
             body = re.search(r"struct %s \{(.*?)\}" % name, without_comments, re.DOTALL)[1]
             self.assertEqual(structure._fields_, self.fields_of(body))
 
