@@ -1,5 +1,5 @@
 // Rung 26b. Each exercise is judged on inputs where the later ones, still open, do not matter: numbers that are finite,
-// and queries that are a multiple of the 16 rows that a warp stores.
+// and queries that are a multiple of the 16 rows that a warp stores, if it has any.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -83,8 +83,11 @@ std::string wrong_plan(const Case& c, Of what) {
     }
     for (size_t x = 0; x < expected.size(); ++x)
         if (times[x] == 0)
-            return wrong(fmt::format("no task is planned that has queries {} to {} of sequence {}", expected[x].i,
-                                     expected[x].last, expected[x].sequence));
+            return wrong(fmt::format("no task is planned that has queries {} to {} of sequence {}{}", expected[x].i,
+                                     expected[x].last, expected[x].sequence,
+                                     what == Of::tasks ? ""
+                                                       : fmt::format("; expected one whose steps are {}, and a task of 0 is left out",
+                                                                     expected[x].steps)));
     return plan.error;
 }
 

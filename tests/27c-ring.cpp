@@ -288,6 +288,7 @@ std::string waits_in_vain(const Case& c, const Data& data) {
         for (const Rank& rank : ranks.args.ranks)  // says which stream is whose
             check_cuda(cudaMemsetAsync(rank.lse, 0, 4, rank.stream), "a mark");
         stage_under_test().launch(ranks.args);
+        for (const Rank& rank : ranks.args.ranks) check_cuda(cudaMemsetAsync(rank.lse, 0, 4, rank.stream), "what comes behind");
     });
     if (log.host_waits > 0)
         return fmt::format("the host waits {} times in a launch, for a stream, an event or the device: it should put all of "
@@ -295,11 +296,12 @@ std::string waits_in_vain(const Case& c, const Data& data) {
                            log.host_waits, c.words());
     std::map<unsigned, int> rank_of;
     std::vector<std::vector<size_t>> kernels(size_t(c.ranks)), copies(size_t(c.ranks));  // by rank
+    std::vector<size_t> marks(size_t(c.ranks));  // the last ones
     for (size_t i = 0; i < log.works.size(); ++i) {
         const emulator::StreamWork& work = log.works[i];
         for (int g = 0; g < c.ranks; ++g) {
             const Rank& rank = ranks.args.ranks[size_t(g)];
-            if (work.to == rank.lse) rank_of[work.stream] = g;
+            if (work.to == rank.lse) rank_of[work.stream] = g, marks[size_t(g)] = i;
             const auto *scratch = static_cast<const char*>(rank.scratch), *to = static_cast<const char*>(work.to);
             const bool is_copy = work.from && to >= scratch && to < scratch + stage_under_test().scratch_bytes(c.shape, c.ranks);
             if (is_copy) copies[size_t(g)].push_back(i);
@@ -323,7 +325,21 @@ std::string waits_in_vain(const Case& c, const Data& data) {
                     return fmt::format("in round {} ranks {} and {} compute one after the other: something makes a stream wait "
                                        "for the other one's kernel ({})",
                                        round, std::min(g, other), std::max(g, other), c.words());
+                else if (other != g && round > 0 && ordered(kernels[size_t(other)][size_t(round - 1)], kernel))
+                    return fmt::format("the kernel of rank {} in round {} waits for that of rank {} in round {}, and need not: "
+                                       "what it reads are copies ({})",
+                                       g, round, other, round - 1, c.words());
+                else if (other != g && round + 1 == c.ranks && ordered(kernels[size_t(other)][size_t(round)], marks[size_t(g)]))
+                    return fmt::format("what comes into the stream of rank {} behind the launch waits for the last kernel of "
+                                       "rank {}, and need not: that touches nothing of rank {} ({})",
+                                       g, other, g, c.words());
             if (round + 1 == c.ranks) continue;
+            for (int other = 0; other < g; ++other)
+                if (ordered(copies[size_t(other)][size_t(2 * round)], copies[size_t(g)][size_t(2 * round)]))
+                    return fmt::format("in round {} the copies to ranks {} and {} are one after the other: links are to be busy "
+                                       "at the same time, so each rank's copies go into a stream of their own, "
+                                       "links.copies(g) ({})",
+                                       round, other, g, c.words());
             for (const int whose : {g, (g + c.ranks - 1) % c.ranks})
                 for (const size_t which : {0, 1})
                     if (const size_t copy = copies[size_t(g)][size_t(2 * round) + which];

@@ -69,8 +69,9 @@ Ranks::Ranks(const Case& c, const Data& data) : c(c) {
     const AttentionShape s = shard();
     args.shape = c.shape, args.scale = float(data.arguments.at("scale"));
     for (int g = 0; g < c.ranks; ++g) {
+        const auto of_rank = [&](const char* name) { return fmt::format("{} of rank {}", name, g); };
         const auto put = [&](const char* name, std::size_t elements) {
-            DeviceBuffer& buffer = buffers_.emplace_back(3 * elements * bytes_per_element(s.dtype), name);
+            DeviceBuffer& buffer = buffers_.emplace_back(3 * elements * bytes_per_element(s.dtype), of_rank(name).c_str());
             buffer.fill(0xFF);
             const auto first = data.tensors.at(name).begin() + std::ptrdiff_t(elements) * g;
             std::vector<float> values(elements, nan);
@@ -82,7 +83,7 @@ Ranks::Ranks(const Case& c, const Data& data) : c(c) {
         for (const auto& [name, bytes] : {std::pair("O", s.q_elements() * bytes_per_element(s.dtype)),
                                           {"lse", s.lse_elements() * 4},
                                           {"scratch", stage_under_test().scratch_bytes(c.shape, c.ranks)}})
-            buffers_.emplace_back(bytes, name).fill(0xFF);
+            buffers_.emplace_back(bytes, of_rank(name).c_str()).fill(0xFF);
         rank.O = buffers_[buffers_.size() - 3].data();
         rank.lse = static_cast<float*>(buffers_[buffers_.size() - 2].data());
         rank.scratch = buffers_.back().data();

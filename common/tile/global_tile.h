@@ -80,10 +80,11 @@ ShiftedMap<Tile> make_shifted_map(const void* tensor, int before, const Strides&
     static_assert(std::is_same_v<typename Tile::Layout, Swizzled<128>>, "the boxes of a shifted map have the 128-byte swizzle");
     constexpr std::uint64_t turn = 1ull << 34;
     constexpr std::uint32_t panel = TensorMap<Tile>::panel;
-    const std::uint64_t far = ShiftedMap<Tile>::far, head = std::uint64_t(strides.head) * sizeof(Element);
+    const std::uint64_t far = ShiftedMap<Tile>::far, behind = far + std::uint64_t(heads) - std::uint64_t(before),
+                        head = std::uint64_t(strides.head) * sizeof(Element);
     return {ptx::make_tensor_map<Element, 5>(
                 static_cast<const Element*>(tensor),
-                {std::uint64_t(Tile::columns), std::uint64_t(n), far + std::uint64_t(heads), far + 1, std::uint64_t(batch)},
+                {std::uint64_t(Tile::columns), std::uint64_t(n), behind, far + 1, std::uint64_t(batch)},
                 {strides.row * sizeof(Element), head, turn - head, strides.batch * sizeof(Element)},
                 {panel, Tile::rows, 1, 1, 1}, ptx::Swizzle::bytes_128),
             before};

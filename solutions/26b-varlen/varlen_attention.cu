@@ -92,7 +92,7 @@ struct Box {
 };
 // EXERCISE 26b.3 Build: a map of a packed tensor of `rows` rows, and where in it the box of the rows from i on lies, of
 // a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner.
-// In the starter a box has whatever is there: right where nothing comes behind the sequence.
+// In the starter a box that begins in the sequence has whatever is there: right where nothing comes behind.
 // STARTER template <class Tile>
 // STARTER tile::ShiftedMap<Tile>
 // STARTER packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
@@ -101,7 +101,7 @@ struct Box {
 // STARTER }
 // STARTER template <class Tile>
 // STARTER __device__ Box box_of(int first, int N, int i) {
-// STARTER     return {first + i, 0};
+// STARTER     return {first + i, i < N ? 0 : 1};  // end 1 is outside
 // STARTER }
 template <class Tile>
 tile::ShiftedMap<Tile>

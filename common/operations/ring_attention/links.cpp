@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "launch.h"
 
@@ -21,6 +22,12 @@ void let_read(int device, int other) {
         (void)cudaGetLastError();
     else
         check_cuda(error, fmt::format("letting device {} reach the memory of device {}", device, other).c_str());
+}
+
+/// "`arrived` of rank 1 in round 0".
+std::string words_of(Links::Event event, int rank, int round) {
+    const char* const names[] = {"begun", "arrived", "computed"};
+    return fmt::format("`{}` of rank {} in round {}", names[event], rank, round);
 }
 
 }  // namespace
@@ -47,16 +54,26 @@ Links::~Links() {
     for (const cudaStream_t stream : copies_) (void)cudaStreamDestroy(stream);
 }
 
+std::size_t Links::place(Event event, int rank, int round) const {
+    const int ranks = static_cast<int>(ranks_.size());
+    if (rank < 0 || rank >= ranks || round < 0 || round >= rounds_)
+        throw std::out_of_range(
+            fmt::format("{}: ranks are 0 to {}, and rounds 0 to {}", words_of(event, rank, round), ranks - 1, rounds_ - 1));
+    return (std::size_t(rank) * std::size_t(rounds_) + std::size_t(round)) * events + event;
+}
+
 void Links::record(Event event, int rank, int round, cudaStream_t stream) {
     const OnDevice on(ranks_[std::size_t(rank)].device);
-    cudaEvent_t& recorded = events_.at(place(event, rank, round));
+    cudaEvent_t& recorded = events_[place(event, rank, round)];
     if (!recorded) check_cuda(cudaEventCreateWithFlags(&recorded, cudaEventDisableTiming), "making an event");
     check_cuda(cudaEventRecord(recorded, stream), "recording an event");
 }
 
 void Links::wait(cudaStream_t stream, Event event, int rank, int round) const {
-    const cudaEvent_t recorded = events_.at(place(event, rank, round));
-    if (!recorded) throw std::logic_error("a stream is to wait for an event that nobody has recorded");
+    const cudaEvent_t recorded = events_[place(event, rank, round)];
+    if (!recorded)
+        throw std::logic_error(
+            fmt::format("a stream is to wait for {}, which nobody has recorded so far", words_of(event, rank, round)));
     check_cuda(cudaStreamWaitEvent(stream, recorded, 0), "waiting for an event");
 }
 

@@ -38,9 +38,7 @@ public:
     void wait(cudaStream_t stream, Event event, int rank, int round) const;
 
 private:
-    std::size_t place(Event event, int rank, int round) const {
-        return (std::size_t(rank) * std::size_t(rounds_) + std::size_t(round)) * events + event;
-    }
+    std::size_t place(Event event, int rank, int round) const;
 
     const std::vector<Rank>& ranks_;
     int rounds_;
