@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "divisor.h"
 #include "operations/paged_attention/operation.h"
 #include "test_seed.h"
+#include "tile/divisor.h"
 
 namespace flashladder::paged_attention {
 namespace {

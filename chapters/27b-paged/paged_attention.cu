@@ -11,11 +11,11 @@
 #include <numeric>
 #include <string>
 
-#include "divisor.h"
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/merge.h"
 #include "operations/paged_attention/stage.h"
+#include "tile/divisor.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
