@@ -266,6 +266,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (kernel_error != cudaSuccess) return kernel_error;  // whatever is asked of a context that has failed
     if (!event) return set_error(cudaErrorInvalidResourceHandle);
     host_waits_for(event->done);
     return kernel_error;
