@@ -120,7 +120,7 @@ foreach(log IN LISTS logs)
       endforeach()
       if(number GREATER_EQUAL 13 AND "${instructions_${number}}" MATCHES HGMMA)
         # With 256 columns, Q has more descriptors than there are uniform registers.
-        execute_process(COMMAND awk -v "except=ConfigurationELi256E|PagedAttention.*Li256E" -f ${CMAKE_CURRENT_LIST_DIR}/loops.awk ${OUTPUT}.sass
+        execute_process(COMMAND awk -v "except=ConfigurationELi256E|PagedAttention.*Li256E|RingAttention.*Li256E" -f ${CMAKE_CURRENT_LIST_DIR}/loops.awk ${OUTPUT}.sass
           OUTPUT_FILE ${OUTPUT}.loops)
         foreach(instruction IN ITEMS HGMMA R2UR)
           execute_process(COMMAND grep -c ^${instruction} ${OUTPUT}.loops OUTPUT_VARIABLE in_loops_${instruction}
