@@ -222,14 +222,7 @@ public:
         auto p = problem_of<FlashLadderForward>(q, k, v, stage, causal, scale);
         p.stream = reinterpret_cast<void*>(stream);
         p.O = const_cast<void*>(out.array.data());
-        Array lse;
-        if (!lse_object.is_none())
-            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
-        std::size_t bytes = 0;
-        check(scratch_bytes_(&p, &bytes));  // "not supported" is a better answer than what strides are wrong
-        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
-        out.get_strides(p.O_strides);
-        launch(p, forward_, forward_from_host_, bytes, allocate);
+        finish_and_launch(p, q, k, v, out, lse_object, scratch_bytes_, forward_, forward_from_host_, allocate);
     }
 
     void block_sparse_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle first_object,
@@ -251,14 +244,7 @@ public:
             refuse(ValueError, "first ends with {}, but there are {} blocks", p.first[first.shape(0) - 1], blocks.shape(0));
         p.stream = reinterpret_cast<void*>(stream);
         p.O = const_cast<void*>(out.array.data());
-        Array lse;
-        if (!lse_object.is_none())
-            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
-        std::size_t bytes = 0;
-        check(lists_scratch_bytes_(&p, &bytes));
-        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
-        out.get_strides(p.O_strides);
-        launch(p, lists_, lists_from_host_, bytes, allocate);
+        finish_and_launch(p, q, k, v, out, lse_object, lists_scratch_bytes_, lists_, lists_from_host_, allocate);
     }
 
     /// n_k: the most keys of a sequence; 0 for as many as a row of the table has room for.
@@ -288,14 +274,7 @@ public:
         p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());
         p.block_table = static_cast<const int*>(table.data()), p.lengths = static_cast<const int*>(lengths.data());
         p.stream = reinterpret_cast<void*>(stream);
-        Array lse;
-        if (!lse_object.is_none())
-            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
-        std::size_t bytes = 0;
-        check(paged_scratch_bytes_(&p, &bytes));
-        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
-        out.get_strides(p.O_strides);
-        launch(p, paged_, paged_from_host_, bytes, allocate);
+        finish_and_launch(p, q, k, v, out, lse_object, paged_scratch_bytes_, paged_, paged_from_host_, allocate);
     }
 
     void varlen_attention(nb::handle q_object, nb::handle k_object, nb::handle v_object, nb::handle q_places_object,
@@ -325,14 +304,7 @@ public:
         p.cu_seqlens_q = static_cast<const int*>(q_places.data());
         p.cu_seqlens_k = static_cast<const int*>(k_places.data());
         p.stream = reinterpret_cast<void*>(stream);
-        Array lse;
-        if (!lse_object.is_none())
-            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
-        std::size_t bytes = 0;
-        check(varlen_scratch_bytes_(&p, &bytes));
-        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
-        out.get_strides(p.O_strides);
-        launch(p, varlen_, varlen_from_host_, bytes, allocate);
+        finish_and_launch(p, q, k, v, out, lse_object, varlen_scratch_bytes_, varlen_, varlen_from_host_, allocate);
     }
 
     /// One round of ring attention; all are contiguous shards. Without a scratch it says how many bytes that has.
@@ -426,6 +398,22 @@ private:
     void check_device(const Tensor& q) const {
         if (q.device.rfind(backend_ == "gpu" ? "cuda:" : "cpu", 0) != 0)
             refuse(ValueError, "q is on {}, but must be on the CPU or a CUDA device", q.device);
+    }
+
+    /// What all problems of the way forth end with: LSE, scratch and strides.
+    template <class Problem>
+    void finish_and_launch(Problem& p, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
+                           nb::handle lse_object, const char* (*scratch_bytes)(const Problem*, std::size_t*),
+                           const char* (*from_device)(const Problem*), const char* (*from_host)(const Problem*),
+                           const nb::object& allocate) const {
+        Array lse;
+        if (!lse_object.is_none())
+            lse = nb::cast<Array>(lse_object), p.lse = static_cast<float*>(const_cast<void*>(lse.data()));
+        std::size_t bytes = 0;
+        check(scratch_bytes(&p, &bytes));  // "not supported" is a better answer than what strides are wrong
+        q.get_strides(p.Q_strides), k.get_strides(p.K_strides), v.get_strides(p.V_strides);
+        out.get_strides(p.O_strides);
+        launch(p, from_device, from_host, bytes, allocate);
     }
 
     /// From the host's memory on the emulator; on a GPU with the scratch that allocate(bytes) gives.
