@@ -10,7 +10,6 @@ head size and mask; its block masks say which blocks need no mask of single scor
 """
 import argparse
 import dataclasses
-import datetime
 import json
 import math
 import pathlib
@@ -21,11 +20,10 @@ import time
 
 from card import clocks_of
 from checks import ALLOWED_ERROR, errors
-from compare_torch import (copy_gb_per_s, cudnn_version, first_line, format_table, matmul_tflops, random_inputs, speed_ratio,
+from compare_torch import (copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, random_inputs, speed_ratio,
                            time_variants)
 from kernels import LIBRARY, lists_run, open_library, stage_run, torch
-from ncu import commit
-from problems import Shape, shape
+from problems import shape
 
 BLOCK = 128  # queries, and keys
 LISTS, DENSE, FLEX = "26-block-lists", "14-lcsf", "peer:flex_attention"
@@ -175,10 +173,7 @@ def parse(arguments=None):
 def main():
     options = parse()
     library = open_library(options.library)
-    device = torch.cuda.get_device_properties(0)
-    result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
-              "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    result = new_result()
     states, matmuls, copies, began = [], [], [], time.monotonic()
     for head_dim in (64, 128):
         for causal in (False, True):

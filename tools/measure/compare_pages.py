@@ -9,7 +9,6 @@ the stage is wrong.
 """
 import argparse
 import dataclasses
-import datetime
 import json
 import math
 import pathlib
@@ -19,9 +18,8 @@ import sys
 
 from card import clocks_of
 from checks import ALLOWED_ERROR
-from compare_torch import (copy_gb_per_s, cudnn_version, first_line, format_table, matmul_tflops, speed_ratio, time_variants)
+from compare_torch import (copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, speed_ratio, time_variants)
 from kernels import LIBRARY, flashinfer_paged_run, open_library, paged_run, torch
-from ncu import commit
 from problems import step_of_decoding
 
 STAGE, PEER = "27b-paged", "peer:flashinfer"
@@ -101,10 +99,7 @@ def main():
     parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
     options = parser.parse_args()
     library = open_library(options.library)
-    device = torch.cuda.get_device_properties(0)
-    result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
-              "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    result = new_result()
     states, matmuls, copies = [], [], []
     for shape, lengths in problems():
         for page_size in PAGE_SIZES:

@@ -248,6 +248,14 @@ def cudnn_version():
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}" if number else "none"
 
 
+def new_result():
+    """A result file without rows: the card, the versions, the day."""
+    device = torch.cuda.get_device_properties(0)
+    return {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
+            "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+
+
 def first_line(error):
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -414,13 +422,10 @@ def main():
     library = open_library(options.library)
     stages = chosen(library.stages(options.backward), options)
 
-    device = torch.cuda.get_device_properties(0)
-    result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
-              "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    result = new_result()
     if options.backward:
         result["operation"] = "attention_backward"
-    print(f"{device.name}, CUDA {result['cuda']}, PyTorch {result['torch']}, cuDNN {result['cudnn']}, commit "
+    print(f"{result['gpu']}, CUDA {result['cuda']}, PyTorch {result['torch']}, cuDNN {result['cudnn']}, commit "
           f"{result['commit']}, {options.dtype}")
     states, matmuls, copies, stop_at = [], [], [], time.monotonic() + options.seconds
     for done, problem in enumerate(options.shapes):

@@ -9,7 +9,6 @@ cuDNN with each sequence padded to the longest one. Needs what tools/measure/com
 is wrong.
 """
 import argparse
-import datetime
 import json
 import math
 import pathlib
@@ -19,10 +18,9 @@ import sys
 
 from card import clocks_of
 from checks import ALLOWED_ERROR
-from compare_torch import (copy_gb_per_s, cudnn_version, first_line, format_table, matmul_tflops, speed_ratio, time_variants)
+from compare_torch import (copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, speed_ratio, time_variants)
 from kernels import (LIBRARY, Sequences, flash_attention_varlen_run, flashinfer_varlen_run, open_library, padded_run,
                      torch, varlen_attn_run, varlen_run)
-from ncu import commit
 
 STAGE, PADDED = "26b-varlen", "peer:cudnn, padded"
 PEERS = {"peer:varlen_attn": varlen_attn_run, "peer:flash_attn.cute": flash_attention_varlen_run,
@@ -107,10 +105,7 @@ def main():
     parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
     options = parser.parse_args()
     library = open_library(options.library)
-    device = torch.cuda.get_device_properties(0)
-    result = {"gpu": device.name, "multiprocessors": device.multi_processor_count, "cuda": torch.version.cuda,
-              "torch": torch.__version__, "cudnn": cudnn_version(), "commit": commit(),
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "rows": [], "skipped": {}}
+    result = new_result()
     states, matmuls, copies = [], [], []
     for head_dim in (64, 128):
         for causal in (False, True):
