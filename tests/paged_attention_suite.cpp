@@ -222,9 +222,8 @@ TEST_CASE("agrees with the reference: peaky rows, a maximum that grows with j, v
 TEST_CASE("agrees with the reference: scores near 200, and near -200") {
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
-    for (const bool causal : {false, true})
-        if (!check_agrees(case_number(random, turn++, {1500, 40, 900}, 4, causal, 8, 4), Values::large_offset,
-                          random()))
+    for (const bool causal : {false, true})  // few tiles, so that keys are in parts: the merge meets such scores too
+        if (!check_agrees(case_number(random, turn++, {1500, 40}, 4, causal, 4, 1), Values::large_offset, random()))
             return;
 }
 
