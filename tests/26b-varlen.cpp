@@ -197,7 +197,7 @@ std::string wrong_bytes([[maybe_unused]] const Case& c) {
 
 TEST_CASE("EXERCISE 26b.3: what is loaded and stored ends with the sequence") {
     std::mt19937_64 random(test_seed());
-    for (const int d : {64, 128, 256}) {
+    for (const int d : {64, 80, 128, 256}) {
         const int B_c = tiles_of(d).B_c, n = 1 + int(random() % 200), m = 1 + int(random() % 200);
         // Full boxes alone; one row of a box, all but one; no keys, in the middle and last; anything.
         for (const auto& [n_q, n_k] : {std::pair(std::vector{64, 16, 128}, std::vector{B_c, 2 * B_c, B_c}),

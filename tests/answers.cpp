@@ -14,8 +14,8 @@
 // LADDER_ANSWERS_KIND=right: the right ones alone, which take seconds where the wrong ones take minutes; wrong: the
 // others. LADDER_ANSWERS_JSON=FILE gets what each was told.
 //
-// And solutions, tested as a learner's file is: compiled with its options. LADDER_SOLVED=2 chapters, by the seed; or
-// all.
+// And solutions, tested as a learner's file is: compiled with its options, whole and up to each exercise. LADDER_SOLVED=2
+// chapters, by the seed; or all.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -137,13 +137,14 @@ Told tell(const std::string& rung, const std::string& text, const std::string& s
     return told;
 }
 
-/// Whether the exercises of a learner's file are green by so many seeds.
-bool exercises_green(const std::string& rung, const std::string& text, int seeds) {
+/// Whether the exercises of a learner's file are green by so many seeds; of all, those that `cases` names.
+bool exercises_green(const std::string& rung, const std::string& text, const std::string& seeds,
+                     const std::string& cases = "EXERCISE*") {
     write_file(in_project(chapter_of(rung).file()), text);
     const std::string target = "exercises-" + number_of(rung), build = project() + "/build/cpu";
     return std::system(fmt::format("cmake --build '{0}' --target {1} > /dev/null 2>&1 && "
-                                   "'{0}/bin/{1}' --test-case='EXERCISE*' --seed={2} --seeds={3} > /dev/null 2>&1",
-                                   build, target, test_seed(), seeds)
+                                   "'{0}/bin/{1}' --test-case='{4}' --seed={2} --seeds={3} > /dev/null 2>&1",
+                                   build, target, test_seed(), seeds, cases)
                            .c_str()) == 0;
 }
 
@@ -191,7 +192,12 @@ void reset(const std::string& rung) {
                make_starter(read_file(in_project(chapter_of(rung).solution())), "all"));
 }
 
-TEST_CASE("solved: a chapter is green") {
+/// Rungs with exercises: as many as LADDER_SOLVED says, drawn, or all; and by how many seeds these are tried.
+struct Chapters {
+    std::vector<std::string> rungs;
+    std::string seeds;
+};
+Chapters drawn_chapters() {
     REQUIRE_MESSAGE(!project().empty(), "run this through ctest, which makes the copy that LADDER_TEST_PROJECT names");
     std::vector<std::string> rungs;
     for (const auto& folder : fs::directory_iterator(in_project("chapters")))
@@ -200,12 +206,38 @@ TEST_CASE("solved: a chapter is green") {
             rungs.push_back(rung);
     std::ranges::sort(rungs);
     REQUIRE(rungs.size() >= 15);
-    const std::string asked = environment("LADDER_SOLVED", "2"), seeds = asked == "all" ? "3" : "1";
-    if (asked != "all") {
-        std::mt19937_64 random(test_seed());
-        std::ranges::shuffle(rungs, random);
-        rungs.resize(std::min(rungs.size(), static_cast<std::size_t>(std::stoul(asked))));
+    const std::string asked = environment("LADDER_SOLVED", "2");
+    if (asked == "all") return {rungs, "3"};
+    std::mt19937_64 random(test_seed());
+    std::ranges::shuffle(rungs, random);
+    rungs.resize(std::min(rungs.size(), static_cast<std::size_t>(std::stoul(asked))));
+    return {rungs, "1"};
+}
+
+TEST_CASE("solved: what comes before an exercise is green while it and all later ones are open") {
+    const auto [rungs, seeds] = drawn_chapters();
+    for (const std::string& rung : rungs) {
+        const std::string solution = read_file(in_project(chapter_of(rung).solution()));
+        std::vector<Exercise> later = exercises(solution);
+        std::ranges::sort(later, {}, &Exercise::id);  // in the file some stand before those that come first
+        std::string before;  // their cases
+        while (later.size() > 1) {
+            before += fmt::format("{}EXERCISE {}:*", before.empty() ? "" : ",", later.front().id);
+            later.erase(later.begin());
+            Json open = Json::array();
+            for (const Exercise& exercise : later) open.push_back(exercise.id);
+            const bool green =
+                exercises_green(rung, learners_file(solution, {{"open", open}}, false), seeds, before);
+            CHECK_MESSAGE(green, rung, ": one of ", before, " is red while ", open.dump(), " are open");
+            fmt::print("{} before {} {}\n", rung, later.front().id, green ? "green" : "red");
+            std::fflush(stdout);
+        }
+        reset(rung);
     }
+}
+
+TEST_CASE("solved: a chapter is green") {
+    const auto [rungs, seeds] = drawn_chapters();
     for (const std::string& rung : rungs) {
         const Told told = tell(rung, read_file(in_project(chapter_of(rung).solution())), seeds);
         CHECK_MESSAGE(told.status == 0, rung, ": red with the solution in it\n", told.output);
@@ -269,7 +301,7 @@ TEST_CASE("what people write is told what is wrong with it") {
         Told told;
         if (right) {
             const std::string text = learners_file(solution, answer, false);
-            if (!exercises_green(rung, text, each_one ? 10 : 1)) {
+            if (!exercises_green(rung, text, each_one ? "10" : "1")) {
                 why = "an exercise is red, though all is right";
                 told = tell(rung, text);
             } else if (each_one) {

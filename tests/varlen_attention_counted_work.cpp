@@ -10,7 +10,7 @@ namespace {
 TEST_CASE(
     "counted: of K and V the rows of blocks that a task sees, once; of Q and O each row once; matrix instructions") {
     std::mt19937_64 random(test_seed());
-    for (const int head_dim : stage_under_test().supports.head_dims)
+    for (const int head_dim : drawn_head_dims(random))
         for (const bool causal : {false, true}) {
             const int n = int(random() % 300), m = int(random() % 300);
             const Case c = case_of({n, 0, 130, m, 1}, {n, 50, m, 200, 0}, head_dim, causal, 4, 2);

@@ -29,7 +29,10 @@ using attention::Values;
 const Stage& stage_under_test();
 const Stage& variant(std::string_view name);
 /// What the stage under test is built of.
-constexpr const Configuration& tiles_of(int head_dim) { return configurations[first_of(head_dim)]; }
+constexpr const Configuration& tiles_of(int head_dim) { return configurations[first_for(head_dim)]; }
+
+/// A head size for each number of columns that its products have: this one, or a lower one.
+std::vector<int> drawn_head_dims(std::mt19937_64& random);
 
 /// A problem with its lists.
 struct Case {

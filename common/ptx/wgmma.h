@@ -123,8 +123,8 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
 #define FLASHLADDER_D32(i) FLASHLADDER_D8(i), FLASHLADDER_D8(i + 8), FLASHLADDER_D8(i + 16), FLASHLADDER_D8(i + 24)
 #define FLASHLADDER_NAMES_0  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
                              "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FLASHLADDER_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-                             ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define FLASHLADDER_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define FLASHLADDER_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define FLASHLADDER_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75" \
                              ", %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87"
 #define FLASHLADDER_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
@@ -147,44 +147,48 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::c
 #define FLASHLADDER_WGMMA_SS_OF(type)                                                                                 \
     if constexpr (n == 64)                                                                                            \
         FLASHLADDER_WGMMA_SS("64", type, FLASHLADDER_NAMES_0, "%32", "%33", "%34", "%35", "%36", FLASHLADDER_D32(0)); \
+    if constexpr (n == 96)                                                                                            \
+        FLASHLADDER_WGMMA_SS("96", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32, "%48", "%49", "%50", "%51", "%52", \
+                             FLASHLADDER_D32(0), FLASHLADDER_D8(32), FLASHLADDER_D8(40));                             \
     if constexpr (n == 128)                                                                                           \
-        FLASHLADDER_WGMMA_SS("128", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32, "%64", "%65", "%66", "%67",       \
-                             "%68", FLASHLADDER_D32(0), FLASHLADDER_D32(32));                                         \
+        FLASHLADDER_WGMMA_SS("128", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48, "%64",       \
+                             "%65", "%66", "%67", "%68", FLASHLADDER_D32(0), FLASHLADDER_D32(32));                    \
     if constexpr (n == 176)                                                                                           \
-        FLASHLADDER_WGMMA_SS("176", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64, "%88",       \
-                             "%89", "%90", "%91", "%92", FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D8(64), \
-                             FLASHLADDER_D8(72), FLASHLADDER_D8(80));                                                 \
+        FLASHLADDER_WGMMA_SS("176", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64, "%88", "%89", "%90", "%91", "%92", FLASHLADDER_D32(0),             \
+                             FLASHLADDER_D32(32), FLASHLADDER_D8(64), FLASHLADDER_D8(72), FLASHLADDER_D8(80));        \
     if constexpr (n == 192)                                                                                           \
-        FLASHLADDER_WGMMA_SS("192", type,                                                                             \
-                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88,      \
-                             "%96", "%97", "%98", "%99", "%100", FLASHLADDER_D32(0), FLASHLADDER_D32(32),             \
-                             FLASHLADDER_D32(64));                                                                    \
+        FLASHLADDER_WGMMA_SS("192", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88, "%96", "%97", "%98", "%99", "%100",           \
+                             FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D32(64));                           \
     if constexpr (n == 256)                                                                                           \
-        FLASHLADDER_WGMMA_SS("256", type,                                                                             \
-                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88       \
-                             FLASHLADDER_NAMES_96, "%128", "%129", "%130", "%131", "%132", FLASHLADDER_D32(0),        \
-                             FLASHLADDER_D32(32), FLASHLADDER_D32(64), FLASHLADDER_D32(96))
+        FLASHLADDER_WGMMA_SS("256", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88 FLASHLADDER_NAMES_96, "%128", "%129", "%130",  \
+                             "%131", "%132", FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D32(64),            \
+                             FLASHLADDER_D32(96))
 #define FLASHLADDER_WGMMA_RS_OF(type)                                                                                 \
     if constexpr (n == 64)                                                                                            \
         FLASHLADDER_WGMMA_RS("64", type, FLASHLADDER_NAMES_0, "%32, %33, %34, %35", "%36", "%37", "%38",              \
                              FLASHLADDER_D32(0));                                                                     \
+    if constexpr (n == 96)                                                                                            \
+        FLASHLADDER_WGMMA_RS("96", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32, "%48, %49, %50, %51", "%52",       \
+                             "%53", "%54", FLASHLADDER_D32(0), FLASHLADDER_D8(32), FLASHLADDER_D8(40));               \
     if constexpr (n == 128)                                                                                           \
-        FLASHLADDER_WGMMA_RS("128", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32, "%64, %65, %66, %67", "%68",      \
-                             "%69", "%70", FLASHLADDER_D32(0), FLASHLADDER_D32(32));                                  \
+        FLASHLADDER_WGMMA_RS("128", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48,              \
+                             "%64, %65, %66, %67", "%68", "%69", "%70", FLASHLADDER_D32(0), FLASHLADDER_D32(32));     \
     if constexpr (n == 176)                                                                                           \
-        FLASHLADDER_WGMMA_RS("176", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64,              \
-                             "%88, %89, %90, %91", "%92", "%93", "%94", FLASHLADDER_D32(0), FLASHLADDER_D32(32),      \
-                             FLASHLADDER_D8(64), FLASHLADDER_D8(72), FLASHLADDER_D8(80));                             \
+        FLASHLADDER_WGMMA_RS("176", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64, "%88, %89, %90, %91", "%92", "%93", "%94", FLASHLADDER_D32(0),     \
+                             FLASHLADDER_D32(32), FLASHLADDER_D8(64), FLASHLADDER_D8(72), FLASHLADDER_D8(80));        \
     if constexpr (n == 192)                                                                                           \
-        FLASHLADDER_WGMMA_RS("192", type,                                                                             \
-                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88,      \
-                             "%96, %97, %98, %99", "%100", "%101", "%102", FLASHLADDER_D32(0), FLASHLADDER_D32(32),   \
-                             FLASHLADDER_D32(64));                                                                    \
+        FLASHLADDER_WGMMA_RS("192", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88, "%96, %97, %98, %99", "%100", "%101", "%102", \
+                             FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D32(64));                           \
     if constexpr (n == 256)                                                                                           \
-        FLASHLADDER_WGMMA_RS("256", type,                                                                             \
-                             FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88       \
-                             FLASHLADDER_NAMES_96, "%128, %129, %130, %131", "%132", "%133", "%134",                  \
-                             FLASHLADDER_D32(0), FLASHLADDER_D32(32), FLASHLADDER_D32(64), FLASHLADDER_D32(96))
+        FLASHLADDER_WGMMA_RS("256", type, FLASHLADDER_NAMES_0 FLASHLADDER_NAMES_32 FLASHLADDER_NAMES_48               \
+                             FLASHLADDER_NAMES_64 FLASHLADDER_NAMES_88 FLASHLADDER_NAMES_96,                          \
+                             "%128, %129, %130, %131", "%132", "%133", "%134", FLASHLADDER_D32(0),                    \
+                             FLASHLADDER_D32(32), FLASHLADDER_D32(64), FLASHLADDER_D32(96))
 #endif
 // clang-format on
 
@@ -197,7 +201,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], Descriptor a, Descr
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
+    static_assert(n == 64 || n == 96 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_SS_OF("bf16");
@@ -219,7 +223,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], const std::uint32_t
     constexpr int n = 2 * registers;
     constexpr bool bf16 = std::is_same_v<T, __nv_bfloat16>;
     static_assert(bf16 || std::is_same_v<T, __half>, "elements are __nv_bfloat16 or __half");
-    static_assert(n == 64 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
+    static_assert(n == 64 || n == 96 || n == 128 || n == 176 || n == 192 || n == 256, "the widths in use");
 #ifdef __CUDACC__
     if constexpr (bf16) {
         FLASHLADDER_WGMMA_RS_OF("bf16");
@@ -236,6 +240,7 @@ __device__ __forceinline__ void wgmma(float (&d)[registers], const std::uint32_t
 #undef FLASHLADDER_D32
 #undef FLASHLADDER_NAMES_0
 #undef FLASHLADDER_NAMES_32
+#undef FLASHLADDER_NAMES_48
 #undef FLASHLADDER_NAMES_64
 #undef FLASHLADDER_NAMES_88
 #undef FLASHLADDER_NAMES_96

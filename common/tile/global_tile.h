@@ -73,9 +73,11 @@ struct ShiftedMap {
     int before;
 };
 
-/// Of a (batch, heads, n, columns) tensor whose head number `before` begins at `tensor`. Throws as make_tensor_map() does.
+/// Of a (batch, heads, n, columns) tensor whose head number `before` begins at `tensor`, and whose rows may be narrower than
+/// a tile: zeros come behind them, and nothing is written there. Throws as make_tensor_map() does.
 template <class Tile>
-ShiftedMap<Tile> make_shifted_map(const void* tensor, int before, const Strides& strides, int batch, int heads, int n) {
+ShiftedMap<Tile> make_shifted_map(const void* tensor, int before, const Strides& strides, int batch, int heads, int n,
+                                  int columns) {
     using Element = typename Tile::Element;
     static_assert(std::is_same_v<typename Tile::Layout, Swizzled<128>>, "the boxes of a shifted map have the 128-byte swizzle");
     constexpr std::uint64_t turn = 1ull << 34;
@@ -84,7 +86,7 @@ ShiftedMap<Tile> make_shifted_map(const void* tensor, int before, const Strides&
                         head = std::uint64_t(strides.head) * sizeof(Element);
     return {ptx::make_tensor_map<Element, 5>(
                 static_cast<const Element*>(tensor),
-                {std::uint64_t(Tile::columns), std::uint64_t(n), behind, far + 1, std::uint64_t(batch)},
+                {std::uint64_t(columns), std::uint64_t(n), behind, far + 1, std::uint64_t(batch)},
                 {strides.row * sizeof(Element), head, turn - head, strides.batch * sizeof(Element)},
                 {panel, Tile::rows, 1, 1, 1}, ptx::Swizzle::bytes_128),
             before};

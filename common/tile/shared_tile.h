@@ -45,4 +45,15 @@ struct SharedTile {
     }
 };
 
+/// The first columns of a tile, as an operand of a product: what the others hold counts for nothing.
+template <class Tile, int columns_>
+struct FirstColumns : Tile {
+    static constexpr int columns = columns_;
+    static_assert(columns % chunk == 0 && columns <= Tile::columns, "FirstColumns: whole chunks of the tile's columns");
+};
+template <int columns, class Tile>
+__device__ __forceinline__ FirstColumns<Tile, columns> first_columns(const Tile& tile) {
+    return {tile};
+}
+
 }  // namespace flashladder::tile

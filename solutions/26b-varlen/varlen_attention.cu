@@ -6,8 +6,8 @@
 // Saves     padding, and all that would keep neighbours apart: a map for each sequence, zeros by hand, plain stores.
 // Costs     a small kernel before, as the host knows neither how many tasks there are nor how long they are.
 // Source    Triton's ragged descriptors; rung 14 for the kernel, 26 for the order
-// Supports  bf16, f16; d 64, 128, 256; any lengths, 0 too, of queries and of keys; causal; grouped-query heads; LSE;
-//           any strides; scale > 0; sm_90a
+// Supports  bf16, f16; d any multiple of 8 up to 256; any lengths, 0 too, of queries and of keys; causal; grouped-query
+//           heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
@@ -90,14 +90,15 @@ __global__ void __launch_bounds__(attention::buckets) plan_tasks(const Planner p
 struct Box {
     int row, end;
 };
-// EXERCISE 26b.3 Build: a map of a packed tensor of `rows` rows, and where in it the box of the rows from i on lies, of
-// a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is sooner.
+// EXERCISE 26b.3 Build: a map of a packed tensor of `rows` rows of d columns, and where in it the box of the rows from i on
+// lies, of a sequence that has the N rows from `first` on. It has Tile::rows rows, and ends with the sequence, if that is
+// sooner.
 // In the starter a box that begins in the sequence has whatever is there: right where nothing comes behind.
 // STARTER template <class Tile>
 // STARTER tile::ShiftedMap<Tile>
-// STARTER packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
+// STARTER packed_map(const void* tensor, const Strides& strides, int rows, int heads, int d) {
 // STARTER     return tile::make_shifted_map<Tile>(tensor, 0, {strides.head, strides.row, strides.row}, heads, 1,
-// STARTER                                         std::max(rows, 1));
+// STARTER                                         std::max(rows, 1), d);
 // STARTER }
 // STARTER template <class Tile>
 // STARTER __device__ Box box_of(int first, int N, int i) {
@@ -105,9 +106,9 @@ struct Box {
 // STARTER }
 template <class Tile>
 tile::ShiftedMap<Tile>
-packed_map(const void* tensor, const Strides& strides, int rows, int heads) {
+packed_map(const void* tensor, const Strides& strides, int rows, int heads, int d) {
     return tile::make_shifted_map<Tile>(tensor, Tile::rows, {strides.head, strides.row, strides.row}, heads, rows + 1,
-                                        Tile::rows);
+                                        Tile::rows, d);
 }
 template <class Tile>
 __device__ Box box_of(int first, int N, int i) {
@@ -124,13 +125,13 @@ struct VarlenAttention
     : attention::ForwardSteps<VarlenAttention<Element, causal_, config>, Element, config.d, config.B_c> {
     using Steps = attention::ForwardSteps<VarlenAttention, Element, config.d, config.B_c>;
     static constexpr bool causal = causal_;
-    static constexpr int d = config.d, B_c = config.B_c;
+    static constexpr int B_c = config.B_c, columns = Steps::columns;  // of tiles: those of d, rounded up, and zeros
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
-    using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;   // Q_i, then O_i
-    using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;  // K_j
-    using SecondTile = FirstTile;                                              // V_j
+    using OwnTile = tile::SharedTile<Element, unit, columns, tile::Swizzled<128>>;   // Q_i, then O_i
+    using FirstTile = tile::SharedTile<Element, B_c, columns, tile::Swizzled<128>>;  // K_j
+    using SecondTile = FirstTile;                                                    // V_j
     using typename Steps::OutputTile, typename Steps::State;
     using Steps::first_row, Steps::last_key, Steps::output_of_warp;  // C++ finds names of such a base only if told to
     using Consumer = lcsf::Consumer<VarlenAttention>;
@@ -227,32 +228,35 @@ void launch_configuration(const Args& args) {
     unequal.causal = true, unequal.n_k = std::max(s.n_k, 1);
     const void *K = s.n_k > 0 ? args.K : plan, *V = s.n_k > 0 ? args.V : plan;  // a load looks where its map begins
     const typename Kernel::Problem problem{
-        packed_map<typename Kernel::OwnTile>(args.Q, args.Q_strides, s.n_q, s.heads),
-        packed_map<typename Kernel::FirstTile>(K, args.K_strides, s.n_k, s.kv_heads),
-        packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads),
-        packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads),
+        packed_map<typename Kernel::OwnTile>(args.Q, args.Q_strides, s.n_q, s.heads, s.head_dim),
+        packed_map<typename Kernel::FirstTile>(K, args.K_strides, s.n_k, s.kv_heads, s.head_dim),
+        packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads, s.head_dim),
+        packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads, s.head_dim),
         plan, planned, places * s.heads, s.heads, attention::heads_of_a_section(unequal, config.section),
         s.heads / s.kv_heads, s.n_q, tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
     lcsf::launch<Kernel>(problem, taken, args.stream);
 }
+/// run<number>() by the configuration for heads of so many columns: the narrowest that has them.
+template <class Run>
+auto with_configuration_for(int head_dim, Run run) {
+    if (head_dim <= 64) return run.template operator()<first_for(64)>();
+    if (head_dim <= 96) return run.template operator()<first_for(96)>();
+    if (head_dim <= 128) return run.template operator()<first_for(128)>();
+    if (head_dim <= 192) return run.template operator()<first_for(192)>();
+    return run.template operator()<first_for(256)>();
+}
 void launch(const Args& args) {
     attention::with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        switch (args.shape.head_dim) {
-            case 64: return launch_configuration<Element, causal, first_of(64)>(args);
-            case 128: return launch_configuration<Element, causal, first_of(128)>(args);
-            default: return launch_configuration<Element, causal, first_of(256)>(args);
-        }
+        with_configuration_for(args.shape.head_dim,
+                               [&]<std::size_t number>() { launch_configuration<Element, causal, number>(args); });
     });
 }
 std::size_t scratch_bytes_of(const AttentionShape& s, int sequences) {
-    switch (s.head_dim) {
-        case 64: return scratch_bytes<first_of(64)>(s, sequences);
-        case 128: return scratch_bytes<first_of(128)>(s, sequences);
-        default: return scratch_bytes<first_of(256)>(s, sequences);
-    }
+    return with_configuration_for(s.head_dim,
+                                  [&]<std::size_t number>() { return scratch_bytes<number>(s, sequences); });
 }
 
-const attention::Support supports{.stage = "26b-varlen", .head_dims = {64, 128, 256},
+const attention::Support supports{.stage = "26b-varlen", .head_dims = attention::multiples_of(8, 256),
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
                                   .grouped_query = true, .strides = true, .positive_scale = true,
                                   .compute_capability = 90};
@@ -270,7 +274,7 @@ Registration variant() {
              },
              scratch_bytes<number>}};
 }
-const Registration variants[] = {variant<1>(), variant<3>(), variant<4>()};
+const Registration variants[] = {variant<1>(), variant<4>(), variant<5>()};
 
 }  // namespace
 }  // namespace flashladder::varlen_attention

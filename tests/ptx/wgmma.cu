@@ -65,6 +65,8 @@ Kernel kernel_for(const WgmmaCase& c) {
     switch (c.n) {
         case 64:
             return kernel_of<T, 64>(c);
+        case 96:
+            return kernel_of<T, 96>(c);
         case 128:
             return kernel_of<T, 128>(c);
         case 176:

@@ -8,8 +8,20 @@
 #include <utility>
 
 #include "harness/dtype.h"
+#include "operations/attention/stage.h"
 
 namespace flashladder::attention {
+
+namespace {
+
+/// "64, 128", or "multiples of 8 up to 256" of all of these.
+std::string to_string(const std::vector<int>& head_dims) {
+    if (head_dims.size() > 4 && head_dims == multiples_of(head_dims.front(), head_dims.back()))
+        return fmt::format("multiples of {} up to {}", head_dims.front(), head_dims.back());
+    return fmt::format("{}", fmt::join(head_dims, ", "));
+}
+
+}  // namespace
 
 std::string why_bad_shape(const AttentionShape& shape, const std::vector<int>& head_dims, const std::vector<DType>& dtypes,
                           int max_batch_heads) {
@@ -19,7 +31,7 @@ std::string why_bad_shape(const AttentionShape& shape, const std::vector<int>& h
     for (const auto& [name, value] : sizes)
         if (value <= 0) return fmt::format("{} is {}, but must be at least 1", name, value);
     if (std::find(head_dims.begin(), head_dims.end(), shape.head_dim) == head_dims.end())
-        return fmt::format("head_dim {} is not supported (only {})", shape.head_dim, fmt::join(head_dims, ", "));
+        return fmt::format("head_dim {} is not supported (only {})", shape.head_dim, to_string(head_dims));
     if (std::find(dtypes.begin(), dtypes.end(), shape.dtype) == dtypes.end()) {
         std::vector<std::string> able;
         for (const DType dtype : dtypes) able.push_back(to_string(dtype));

@@ -18,11 +18,13 @@ constexpr int unit = 64;  // queries of a consumer
 ///   first_step(c, p, task)     by a consumer: the step it begins with, once it has called c.skip() for those before
 ///   Task::i, Problem::scale    the task's first query; a tile::LazyScale
 ///
-/// A unit of queries may see nothing of the block of its first step, and sees each block behind it.
+/// A unit of queries may see nothing of the block of its first step, and sees each block behind it. Products have d columns
+/// of each tile; behind these, up to whole panels, it may have others, whatever they are.
 template <class Kernel, class Element, int d, int B_c>
 struct ForwardSteps {
+    static constexpr int columns = (d + 63) / 64 * 64;  // of a tile
     using Scores = tile::Accumulator<16, B_c>;
-    using OutputTile = tile::SharedTile<Element, 16, d, tile::Swizzled<128>>;  // a warp's part of O_i
+    using OutputTile = tile::SharedTile<Element, 16, columns, tile::Swizzled<128>>;  // a warp's part of O_i
 
     struct State {
         tile::Accumulator<16, d> O;
@@ -76,7 +78,7 @@ struct ForwardSteps {
     /// The last product. What the rows end with is in s.O; returns their LSE.
     template <class Consumer, class Problem>
     __device__ __forceinline__ static auto end_output(State& s, Consumer& c, const Problem& p) {
-        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::begin_multiply(s.O, s.P, tile::first_columns<d>(c.second.take()));
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
         return s.softmax.finish(s.O, p.scale);
@@ -96,7 +98,7 @@ private:
     __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
         begin_scores(S, c);
-        tile::begin_multiply(s.O, s.P, c.second.take());
+        tile::begin_multiply(s.O, s.P, tile::first_columns<d>(c.second.take()));
         c.turns.pass();
         tile::wait<1>(S);
         c.first.give_back();
@@ -111,7 +113,7 @@ private:
     __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
         const auto K_j = c.first.take();
         c.turns.wait();
-        tile::begin_multiply_transposed(S, c.own(), K_j);
+        tile::begin_multiply_transposed(S, tile::first_columns<d>(c.own()), tile::first_columns<d>(K_j));
     }
 };
 

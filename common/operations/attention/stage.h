@@ -11,6 +11,13 @@
 
 namespace flashladder::attention {
 
+/// Head sizes: `step`, 2 * step, ... up to `last`.
+inline std::vector<int> multiples_of(int step, int last) {
+    std::vector<int> all;
+    for (int x = step; x <= last; x += step) all.push_back(x);
+    return all;
+}
+
 /// What a stage can do. What is not said here it refuses.
 struct Support {
     std::string stage;    // "01-minimal-flash", the name of its folder

@@ -1,4 +1,5 @@
-// What a rung of packed sequences is built of: rung 14's tiles, for many tasks.
+// What a rung of packed sequences is built of: rung 14's tiles, for many tasks, and some for other head sizes. d columns of a
+// tile are multiplied: those of any head size up to d, and zeros behind them.
 #pragma once
 
 #include <array>
@@ -14,14 +15,17 @@ using attention::Configuration;
 inline constexpr std::array configurations = {
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4},
     Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4},
+    Configuration{.d = 96, .consumers = 3, .B_c = 64, .stages = 4},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false},
     Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2},
+    Configuration{.d = 192, .consumers = 2, .B_c = 96, .stages = 2, .own_slots = 1},
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
 };
-constexpr std::size_t first_of(int d) {
+/// That of the stage for heads of so many columns, up to 256.
+constexpr std::size_t first_for(int head_dim) {
     std::size_t i = 0;
-    while (configurations[i].d != d) ++i;
+    while (configurations[i].d < head_dim) ++i;
     return i;
 }
 
