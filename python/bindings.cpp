@@ -282,13 +282,11 @@ public:
                           const std::string& stage, bool causal, std::optional<float> scale, std::uintptr_t stream,
                           nb::object allocate) const {
         const Tensor q("q", q_object, "(total_q, heads, d)", true), k("k", k_object, "(total_k, kv_heads, d)", true);
-        const Tensor v("v", v_object, "(total_k, kv_heads, d)", true), out("the output", out_object, "", true);
+        const Tensor v("v", v_object, "(total_k, kv_heads, d_v)", true), out("the output", out_object, "", true);
         FlashLadderVarlen p{};
         p.stage = stage.c_str(), p.dtype = c_dtype(q);
-        for (const Tensor* t : {&k, &v}) {
-            check_on_the_same(*t, q);
-            check_equal("d =", *t, t->shape[3], q, q.shape[3]);
-        }
+        for (const Tensor* t : {&k, &v}) check_on_the_same(*t, q);
+        check_equal("d =", k, k.shape[3], q, q.shape[3]);
         check_equal("heads:", v, v.shape[1], k, k.shape[1]);
         check_equal("rows:", v, v.shape[2], k, k.shape[2]);
         check_device(q);
@@ -297,7 +295,7 @@ public:
         if (q_places.shape(0) != k_places.shape(0))
             refuse(ValueError, "cu_seqlens_k has {} numbers, but cu_seqlens_q has {}", k_places.shape(0), q_places.shape(0));
         p.sequences = static_cast<int>(q_places.shape(0)) - 1;
-        p.heads = q.shape[1], p.kv_heads = k.shape[1], p.head_dim = q.shape[3];
+        p.heads = q.shape[1], p.kv_heads = k.shape[1], p.head_dim = q.shape[3], p.value_dim = v.shape[3];
         p.total_q = q.shape[2], p.total_k = k.shape[2];
         p.causal = causal, p.scale = scale.value_or(1 / std::sqrt(float(q.shape[3])));
         p.Q = q.array.data(), p.K = k.array.data(), p.V = v.array.data(), p.O = const_cast<void*>(out.array.data());

@@ -27,7 +27,7 @@ struct Plan {
     bool is_there;
 };
 Plan plan_of(const Case& c) {
-    const int places = places_of(c.shape.n_q, c.sequences.count(), tiles_of(c.shape.head_dim).consumers);
+    const int places = places_of(c.shape.n_q, c.sequences.count(), tiles_of(c.shape).consumers);
     Plan found{std::vector<PlannedTask>(size_t(places)), "", true};
     const DeviceProblem problem(stage_under_test(), inputs_of_case(c, Values::normal, test_seed()));
     try {
@@ -56,7 +56,7 @@ std::string wrong_plan(const Case& c, Of what) {
         forget_asked();
         return fmt::format("{} ({})", text, c.words());
     };
-    const Configuration& tiles = tiles_of(c.shape.head_dim);
+    const Configuration& tiles = tiles_of(c.shape);
     const std::vector<ExpectedTask> expected = expected_tasks(c, tiles);
     std::vector<int> times(expected.size());
     for (const PlannedTask& task : plan.tasks) {
@@ -173,7 +173,7 @@ std::string wrong_bytes([[maybe_unused]] const Case& c) {
 #ifndef FLASHLADDER_GPU
     StageCounts counts = count_stage(stage_under_test(), inputs_of_case(c, Values::normal, test_seed()));
     const std::uint64_t row = std::uint64_t(c.shape.head_dim) * 2, queries = c.shape.lse_elements();
-    const Configuration& tiles = tiles_of(c.shape.head_dim);
+    const Configuration& tiles = tiles_of(c.shape);
     const auto compared = [&](const char* what, std::uint64_t found, std::uint64_t expected) {
         forget_asked();
         return found == expected

@@ -116,12 +116,12 @@ TEST_CASE("packed sequences: how long they are, and what is left of padded ones"
     // Of length 1, so that nothing is left to be drawn.
     json ones = attention(64, 1, false, 5, 2, 2), long_one = attention(128, 9, true, 3, 2, 2);
     for (json* shape : {&ones, &long_one}) (*shape)["others"] = 0, (*shape)["draw"] = 1, (*shape)["total_q"] = (*shape)["total_k"] = 0;
-    long_one["others"] = 1;
+    long_one["others"] = 1, long_one["value_dim"] = 40;
     const Project project;
     for (const char* file : {"ladder.json", "counts.json"})
         project.write(file, measured({{"rows", {row(ones), row(long_one)}}}));
     CHECK(project.has("sequences rung=26b", "| 64 | no | 5 up to 1 | 5 | 100% | 0.500 | 7.00 |"));
-    CHECK(project.has("sequences rung=26b", "| 128 | yes | one of 9, 2 up to 1 | 11 | 39% | 0.500 | 7.00 |"));
+    CHECK(project.has("sequences rung=26b", "| 128/40 | yes | one of 9, 2 up to 1 | 11 | 39% | 0.500 | 7.00 |"));
     CHECK(project.has("counted-sequences rung=26b", "| 64 | no | 5 up to 1 | 5 | 100% | 4.0 MB | 2.0 MB | 9 |"));
 }
 
@@ -131,7 +131,8 @@ TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer 
     };
     json pages = attention(128, 1, false, 16, 64, 8);
     pages["keys"] = 131072, pages["page_size"] = 16;
-    const json sequences = {{"head_dim", 64}, {"causal", true}, {"heads", 16}, {"sequences", "8 up to 2048"}, {"rows", 8000}};
+    const json sequences = {{"head_dim", 192}, {"value_dim", 128}, {"causal", true}, {"heads", 16},
+                            {"sequences", "8 up to 2048"}, {"rows", 8000}};
     const Project project;
     project.write("pages.json", measured({{"copy_gb_per_s", 3000},
                                           {"rows", {row("27b-paged", pages, 0.2), row("peer:flashinfer", pages, 0.25)}}}));
@@ -140,7 +141,7 @@ TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer 
     project.write("varlen.json", measured({{"rows", {row("26b-varlen", sequences, 0.1), wrong,
                                                      row("peer:varlen_attn", sequences, 0.15)}}}));
     CHECK(project.has("pages-beside rung=27b", "| 128 | 16 | 64 | 8 | 131072 | 16 | 200.0 | 250.0 | 77% | 1.25 |"));
-    CHECK(project.has("varlen-beside rung=26b", "| 64 | yes | 16 | 8 up to 2048 | 8000 | 100.0 | wrong | 150.0 | 1.50 |"));
+    CHECK(project.has("varlen-beside rung=26b", "| 192 | 128 | yes | 16 | 8 up to 2048 | 8000 | 100.0 | wrong | 150.0 | 1.50 |"));
 }
 
 TEST_CASE("lists beside flex_attention: times of one problem in a line, and what is missing or wrong stays visible") {

@@ -440,7 +440,7 @@ TEST_CASE("keys in pages, from device memory: what the stage itself does") {
 }
 
 TEST_CASE("packed sequences, from device memory and from the host's: what the stage itself does, and lists that are bad") {
-    AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true, .dtype = DType::bf16};
+    varlen_attention::Shape shape({.heads = 4, .kv_heads = 2, .head_dim = 72, .causal = true, .dtype = DType::bf16}, 40);
     const varlen_attention::Sequences sequences = varlen_attention::sequences_of({30, 0, 71, 5}, {40, 9, 0, 64});
     shape.n_q = sequences.total_q(), shape.n_k = sequences.total_k();
     const Data in = varlen_attention::make_inputs(shape, sequences, Values::normal, test_seed(), true);
@@ -453,12 +453,13 @@ TEST_CASE("packed sequences, from device memory and from the host's: what the st
         return all;
     };
     const auto Q = bits(in.tensors.at("Q")), K = bits(in.tensors.at("K")), V = bits(in.tensors.at("V"));
-    std::vector<std::uint16_t> O(Q.size());
+    std::vector<std::uint16_t> O(shape.o_elements());
     std::vector<float> lse(shape.lse_elements());
     std::vector<int> of_queries = sequences.cu_seqlens_q, of_keys = sequences.cu_seqlens_k;
     FlashLadderVarlen c{};
-    c.stage = "26b-varlen", c.dtype = "bf16", c.sequences = 4, c.heads = 4, c.kv_heads = 2, c.head_dim = 64, c.causal = 1;
-    c.total_q = shape.n_q, c.total_k = shape.n_k, c.scale = 1 / std::sqrt(float(shape.head_dim));
+    c.stage = "26b-varlen", c.dtype = "bf16", c.sequences = 4, c.heads = 4, c.kv_heads = 2, c.causal = 1;
+    c.head_dim = shape.head_dim, c.value_dim = shape.value_dim, c.total_q = shape.n_q, c.total_k = shape.n_k;
+    c.scale = float(in.arguments.at("scale"));
     c.Q = Q.data(), c.K = K.data(), c.V = V.data(), c.O = O.data(), c.lse = lse.data();
     c.cu_seqlens_q = of_queries.data(), c.cu_seqlens_k = of_keys.data();
     REQUIRE(text(flashladder_varlen_attention_from_host(&c)) == "no error");
@@ -502,8 +503,10 @@ TEST_CASE("packed sequences, from device memory and from the host's: what the st
     REQUIRE(text(flashladder_varlen_attention(&c)) == "no error");
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
     CHECK(o.download(O.size(), DType::bf16) == expected.tensors.at("O"));
-    c.head_dim = 80;
-    CHECK(text(flashladder_varlen_scratch_bytes(&c, &bytes)).starts_with("26b-varlen: head_dim 80"));
+    c.value_dim = 260;
+    CHECK(text(flashladder_varlen_scratch_bytes(&c, &bytes)).starts_with("26b-varlen: value_dim 260"));
+    c.head_dim = 84;
+    CHECK(text(flashladder_varlen_scratch_bytes(&c, &bytes)).starts_with("26b-varlen: head_dim 84"));
 }
 
 TEST_CASE("a ring: as the stage itself, all ranks at once and round by round; what it cannot do it says") {

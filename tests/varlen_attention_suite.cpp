@@ -49,13 +49,13 @@ std::string Case::words() const {
 Case case_of(const std::vector<int>& n_q, const std::vector<int>& n_k, int head_dim, bool causal, int heads,
              int kv_heads) {
     const Sequences sequences = sequences_of(n_q, n_k);
-    return {{.heads = heads,
-             .kv_heads = kv_heads,
-             .n_q = sequences.total_q(),
-             .n_k = sequences.total_k(),
-             .head_dim = head_dim,
-             .causal = causal,
-             .dtype = stage_under_test().dtypes().front()},
+    return {Shape({.heads = heads,
+                   .kv_heads = kv_heads,
+                   .n_q = sequences.total_q(),
+                   .n_k = sequences.total_k(),
+                   .head_dim = head_dim,
+                   .causal = causal,
+                   .dtype = stage_under_test().dtypes().front()}),
             sequences};
 }
 
@@ -99,13 +99,15 @@ std::string reached_by_others(const Case& c, int b, std::uint64_t seed) {
     const Sequences& all = c.sequences;
     const Data alone = inputs_of_case(c, Values::normal, seed);
     Data data = alone;
-    const size_t d = size_t(c.shape.head_dim);
-    for (const auto& [name, heads, first, behind] : {std::tuple("Q", c.shape.heads, all.first_q(b), all.first_q(b + 1)),
-                                                     {"K", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)},
-                                                     {"V", c.shape.kv_heads, all.first_k(b), all.first_k(b + 1)}}) {
+    const Shape& s = c.shape;
+    const size_t d = size_t(s.head_dim), d_v = size_t(s.columns_of_V());
+    for (const auto& [name, columns, heads, first, behind] :
+         {std::tuple("Q", d, s.heads, all.first_q(b), all.first_q(b + 1)),
+          {"K", d, s.kv_heads, all.first_k(b), all.first_k(b + 1)},
+          {"V", d_v, s.kv_heads, all.first_k(b), all.first_k(b + 1)}}) {
         std::vector<float>& tensor = data.tensors.at(name);
         for (size_t x = 0; x < tensor.size(); ++x) {
-            const int row = int(x / d / size_t(heads));
+            const int row = int(x / columns / size_t(heads));
             if (row < first || row >= behind) tensor[x] = nan;
         }
     }
@@ -120,7 +122,7 @@ std::string reached_by_others(const Case& c, int b, std::uint64_t seed) {
         for (int i = 0; i < all.n_q(b); ++i) {
             const size_t row = size_t(head) * size_t(c.shape.n_q) + size_t(all.first_q(b) + i);
             const float* first = &O[place_in_O(c.shape, row, 0)];
-            const bool is_nan = std::isnan(lse[row]) || std::any_of(first, first + d, [](float x) { return x != x; });
+            const bool is_nan = std::isnan(lse[row]) || std::any_of(first, first + d_v, [](float x) { return x != x; });
             if (is_nan)
                 return fmt::format("{} of query {} of sequence {} is NaN, which stands in other sequences alone ({})",
                                    std::isnan(lse[row]) ? "LSE" : "O", i, b, c.words());
@@ -170,12 +172,13 @@ std::uint64_t products(const Case& c, const Configuration& tiles) {
 
 namespace {
 
-/// The dtypes and head dimensions, over and over.
+/// The dtypes and head dimensions, over and over, and sometimes another one for V and O.
 Case case_number(std::uint64_t turn, const std::vector<int>& n_q, const std::vector<int>& n_k, bool causal = false,
                  int heads = 1, int kv_heads = 1) {
     const attention::Support& supports = stage_under_test().supports;
     Case c = case_of(n_q, n_k, supports.head_dims[turn % supports.head_dims.size()], causal, heads, kv_heads);
     c.shape.dtype = supports.dtypes[turn / 2 % supports.dtypes.size()];
+    if (turn % 3 == 0) c.shape.value_dim = supports.head_dims[turn / 3 % supports.head_dims.size()];
     return c;
 }
 std::vector<int> drawn_lengths(std::mt19937_64& random, int sequences, int most) {
@@ -267,7 +270,7 @@ TEST_CASE(
                 while (c.sequences.first_q(b + 1) <= query) ++b;
                 if (c.sequences.n_k(b) > 0) continue;
                 const float* first = &O[place_in_O(c.shape, r, 0)];
-                const bool is_0 = std::all_of(first, first + c.shape.head_dim, [](float x) { return x == 0; });
+                const bool is_0 = std::all_of(first, first + c.shape.columns_of_V(), [](float x) { return x == 0; });
                 CHECK_MESSAGE((is_0 && lse[r] == -infinity),
                               fmt::format("sequence {} has no key, and O of it is {}, LSE {}, expected 0 and -inf ({})",
                                           b, is_0 ? "0" : "not 0", lse[r], c.words()));
@@ -358,11 +361,11 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
     std::uint64_t turn = test_seed();
     for (int times = 0; times < 4; ++times) {
         const Case c = case_number(turn++, {33, 0, 100, 7}, {40, 11, 0, 90}, times % 2, 4, 2);
-        const AttentionShape& s = c.shape;
+        const Shape& s = c.shape;
         const Data data = inputs_of_case(c, Values::normal, random());
         const DeviceProblem problem(stage_under_test(), data);
         const auto at = [&](const char* name) { return problem.data().tensors.at(name); };
-        const size_t d = size_t(s.head_dim);
+        const size_t d_v = size_t(s.columns_of_V());
         constexpr size_t around = 3;  // rows before and behind
         const bool heads_first = times / 2 % 2;
         struct Wide {
@@ -374,7 +377,7 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
             }
         };
         /// Rows have 16 elements more, or heads come first.
-        const auto widen = [&](const char* name, int heads, int rows, bool is_output) {
+        const auto widen = [&](const char* name, size_t d, int heads, int rows, bool is_output) {
             Wide wide{{}, {}, 0};
             const std::int64_t row = heads_first ? std::int64_t(d) + 8 : std::int64_t(d) * heads + 16;
             const std::int64_t head = heads_first ? row * (rows + std::int64_t(around)) : std::int64_t(d);
@@ -388,8 +391,9 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
             if (is_output) std::ranges::fill(wide.values, 1234.0f);
             return wide;
         };
-        const Wide Q = widen("Q", s.heads, s.n_q, false), K = widen("K", s.kv_heads, s.n_k, false),
-                   V = widen("V", s.kv_heads, s.n_k, false), O = widen("O", s.heads, s.n_q, true);
+        const size_t d = size_t(s.head_dim);
+        const Wide Q = widen("Q", d, s.heads, s.n_q, false), K = widen("K", d, s.kv_heads, s.n_k, false),
+                   V = widen("V", d_v, s.kv_heads, s.n_k, false), O = widen("O", d_v, s.heads, s.n_q, true);
         std::vector<DeviceBuffer> buffers;
         for (const Wide* wide : {&Q, &K, &V, &O}) {
             buffers.emplace_back(wide->values.size() * 2, "wide tensor");
@@ -416,7 +420,8 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
                                         .O_strides = O.strides},
                                        c.sequences.count(),
                                        static_cast<const int*>(at("cu_seqlens_q")),
-                                       static_cast<const int*>(at("cu_seqlens_k"))});
+                                       static_cast<const int*>(at("cu_seqlens_k")),
+                                       s.value_dim});
         check_cuda(cudaDeviceSynchronize(), "launch");
         Data outputs{data.problem};
         std::vector<float> all = buffers[3].download(O.values.size(), s.dtype), &packed = outputs.tensors["O"];
@@ -424,8 +429,8 @@ TEST_CASE("tensors of any strides, with NaN around them, and nothing is written 
         for (size_t i = 0; i < size_t(s.n_q); ++i)
             for (size_t h = 0; h < size_t(s.heads); ++h) {
                 const auto first = all.begin() + std::ptrdiff_t(O.place(i, h));
-                packed.insert(packed.end(), first, first + std::ptrdiff_t(d));
-                std::fill_n(first, d, untouched);
+                packed.insert(packed.end(), first, first + std::ptrdiff_t(d_v));
+                std::fill_n(first, d_v, untouched);
             }
         const std::string where =
             fmt::format("rows are {} elements apart, heads {} ({})", O.strides.row, O.strides.head, c.words());
@@ -477,7 +482,7 @@ TEST_CASE("gives the same bits again, whatever its scratch holds") {
         if (const size_t bytes = stage_under_test().scratch_bytes(c.shape, c.sequences.count()))
             check_cuda(cudaMemset(device.scratch, garbage, bytes), "scratch");
         for (int times = 0; times < 2; ++times) {
-            check_cuda(cudaMemset(device.tensors.at("O"), 0xFF, c.shape.q_elements() * 2), "O");  // NaN
+            check_cuda(cudaMemset(device.tensors.at("O"), 0xFF, c.shape.o_elements() * 2), "O");  // NaN
             stage_under_test().launch(device);
             check_cuda(cudaDeviceSynchronize(), "launch");
             const std::vector<float> O = problem.outputs().tensors.at("O");
@@ -515,6 +520,7 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     CHECK(told([](Args&) {}) == "(no refusal)");
     check_refusal([](Args& a) { a.shape.head_dim = 84; }, "head_dim 84 is not supported (only multiples of 8 up to 256)");
     check_refusal([](Args& a) { a.shape.head_dim = 264; }, "head_dim 264");
+    check_refusal([](Args& a) { a.value_dim = 20; }, "value_dim 20 is not supported");
     check_refusal([](Args& a) { a.shape.n_q = -1; }, "total_q is -1");
     check_refusal([](Args& a) { a.shape.n_k = -3; }, "total_k is -3");
     check_refusal([](Args& a) { a.sequences = 0; }, "sequences is 0");

@@ -29,14 +29,17 @@ using attention::Values;
 const Stage& stage_under_test();
 const Stage& variant(std::string_view name);
 /// What the stage under test is built of.
-constexpr const Configuration& tiles_of(int head_dim) { return configurations[first_for(head_dim)]; }
+constexpr const Configuration& tiles_of(int head_dim) { return configurations[number_for(head_dim, head_dim)]; }
+inline const Configuration& tiles_of(const Shape& s) {
+    return configurations[number_for(s.head_dim, s.columns_of_V())];
+}
 
 /// A head size for each number of columns that its products have: this one, or a lower one.
 std::vector<int> drawn_head_dims(std::mt19937_64& random);
 
 /// A problem with its lists.
 struct Case {
-    AttentionShape shape;  // packed
+    Shape shape;  // packed
     Sequences sequences;
 
     /// "B 2 H 1 rows 25x40 d 64, given sequences bf16: 5 on 10, 20 on 30": queries on keys; of many sequences the first

@@ -116,11 +116,12 @@ varlen_attention::Args args_of(const FlashLadderVarlen& p) {
              strides(p.K_strides), strides(p.V_strides), strides(p.O_strides)},
             p.sequences,
             p.cu_seqlens_q,
-            p.cu_seqlens_k};
+            p.cu_seqlens_k,
+            p.value_dim};
 }
 const varlen_attention::Stage& stage_of(const FlashLadderVarlen& p) {
     const varlen_attention::Stage& stage = varlen_attention::find_stage(text(p.stage, "stage"));
-    const std::string why = stage.why_cannot(args_of(p).shape, p.sequences, p.lse != nullptr);
+    const std::string why = stage.why_cannot(args_of(p).whole_shape(), p.sequences, p.lse != nullptr);
     return why.empty() ? stage : throw std::invalid_argument(why);
 }
 void launch(const FlashLadderVarlen& p) { varlen_attention::find_stage(text(p.stage, "stage")).launch(args_of(p)); }
@@ -138,12 +139,12 @@ void check_places(const char* stage, const char* name, const int* places, int se
 }
 
 /// The bytes from a packed tensor's first element to behind its last one.
-std::size_t extent_bytes(int rows, int heads, int head_dim, DType dtype, const long long (&strides)[2]) {
+std::size_t extent_bytes(int rows, int heads, int columns, DType dtype, const long long (&strides)[2]) {
     if (rows <= 0) return 0;
     const bool is_plain = strides[0] == 0 && strides[1] == 0;
-    const std::int64_t row = is_plain ? std::int64_t(heads) * head_dim : std::max(strides[0], 0LL),
-                       head = is_plain ? head_dim : std::max(strides[1], 0LL);
-    return std::size_t(row * (rows - 1) + head * (heads - 1) + head_dim) * bytes_per_element(dtype);
+    const std::int64_t row = is_plain ? std::int64_t(heads) * columns : std::max(strides[0], 0LL),
+                       head = is_plain ? columns : std::max(strides[1], 0LL);
+    return std::size_t(row * (rows - 1) + head * (heads - 1) + columns) * bytes_per_element(dtype);
 }
 
 block_sparse_attention::Args args_of(const FlashLadderBlockSparse& p) {
@@ -450,7 +451,7 @@ const char* flashladder_block_sparse_attention_from_host(const FlashLadderBlockS
 }
 
 const char* flashladder_varlen_scratch_bytes(const FlashLadderVarlen* problem, size_t* bytes) {
-    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(args_of(*problem).shape, problem->sequences); });
+    return error_of([&] { *bytes = stage_of(*problem).scratch_bytes(args_of(*problem).whole_shape(), problem->sequences); });
 }
 
 const char* flashladder_varlen_attention(const FlashLadderVarlen* problem) {
@@ -460,7 +461,7 @@ const char* flashladder_varlen_attention(const FlashLadderVarlen* problem) {
 const char* flashladder_varlen_attention_from_host(const FlashLadderVarlen* problem) {
     return error_of([&] {
         FlashLadderVarlen p = *problem;
-        const attention::AttentionShape s = args_of(p).shape;
+        const varlen_attention::Shape s = args_of(p).whole_shape();
         const varlen_attention::Stage& stage = stage_of(p);
         const std::tuple<const char*, const void*, int> tensors[] = {
             {"Q", p.Q, s.n_q}, {"K", p.K, s.n_k}, {"V", p.V, s.n_k}, {"O", p.O, s.n_q},
@@ -472,8 +473,8 @@ const char* flashladder_varlen_attention_from_host(const FlashLadderVarlen* prob
         const DeviceBuffer scratch(stage.scratch_bytes(s, p.sequences));
         const OnDevice Q(p.Q, extent_bytes(s.n_q, s.heads, s.head_dim, s.dtype, p.Q_strides));
         const OnDevice K(p.K, extent_bytes(s.n_k, s.kv_heads, s.head_dim, s.dtype, p.K_strides));
-        const OnDevice V(p.V, extent_bytes(s.n_k, s.kv_heads, s.head_dim, s.dtype, p.V_strides));
-        const OnDevice O(p.O, extent_bytes(s.n_q, s.heads, s.head_dim, s.dtype, p.O_strides));
+        const OnDevice V(p.V, extent_bytes(s.n_k, s.kv_heads, s.columns_of_V(), s.dtype, p.V_strides));
+        const OnDevice O(p.O, extent_bytes(s.n_q, s.heads, s.columns_of_V(), s.dtype, p.O_strides));
         const OnDevice lse(p.lse, p.lse ? s.lse_elements() * sizeof(float) : 0);
         const std::size_t places = (std::size_t(p.sequences) + 1) * sizeof(int);
         const OnDevice of_queries(p.cu_seqlens_q, places), of_keys(p.cu_seqlens_k, places);

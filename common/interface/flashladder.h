@@ -119,14 +119,15 @@ typedef struct FlashLadderVarlen {
     const char* stage; /* "26b-varlen" */
     const char* dtype;
     int sequences, heads, kv_heads, total_q, total_k, head_dim; /* totals: rows of all sequences, which may be 0 */
+    int value_dim; /* columns of V and O; 0: head_dim */
     int causal; /* query i of a sequence sees its keys up to i + n_k - n_q */
     float scale;
     const void* Q;           /* (total_q, heads, head_dim) */
     const void* K;           /* (total_k, kv_heads, head_dim) */
-    const void* V;           /* (total_k, kv_heads, head_dim) */
+    const void* V;           /* (total_k, kv_heads, value_dim) */
     const int* cu_seqlens_q; /* (sequences + 1): 0 first, never less than the one before, total_q last */
     const int* cu_seqlens_k; /* (sequences + 1): the same up to total_k */
-    void* O;                 /* (total_q, heads, head_dim) */
+    void* O;                 /* (total_q, heads, value_dim) */
     float* lse;              /* (heads, total_q), natural log; null where it is not wanted */
     void* scratch;           /* flashladder_varlen_scratch_bytes of it, 256-byte aligned */
     void* stream;

@@ -129,7 +129,8 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max
                      stage="26b-varlen", return_lse=False):
     """attention() of sequences of unlike length, packed row behind row: a batch without padding.
 
-    q is (total_q, heads, d); k and v are (total_k, kv_heads, d), in any strides. Sequence b has the rows of q from
+    q is (total_q, heads, d); k is (total_k, kv_heads, d), v (total_k, kv_heads, d_v), in any strides: d and d_v are multiples
+    of 8 up to 256. The output is (total_q, heads, d_v). Sequence b has the rows of q from
     cu_seqlens_q[b] on up to, but not with, cu_seqlens_q[b + 1], and those of k and v by cu_seqlens_k.
 
     cu_seqlens_q  int32, (sequences + 1): 0 first, never less than the one before, total_q last. So cu_seqlens_k, up to
@@ -149,8 +150,8 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max
         return _torch.varlen_attention(*given, causal, scale, stage, return_lse)
 
     import numpy as np
-    q = given[0]
-    out = np.empty(q.shape, q.dtype)
+    q, _, v = given[:3]
+    out = np.empty((*q.shape[:2], v.shape[-1]), q.dtype)
     lse = np.empty(q.shape[1::-1], np.float32) if return_lse else None
     _library.varlen_attention("cpu", stage, *given, out, lse, causal, scale)
     return (out, lse) if return_lse else out

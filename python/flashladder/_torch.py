@@ -74,14 +74,14 @@ def _fake_paged(q, k_pages, v_pages, block_table, lengths, causal, scale, stage,
     return _outputs(q, return_lse)
 
 
-def _packed_outputs(q, return_lse):
-    return torch.empty_like(q), q.new_empty((q.shape[1], q.shape[0]) if return_lse else (0,), dtype=torch.float32)
+def _packed_outputs(q, v, return_lse):
+    return q.new_empty((*q.shape[:2], v.shape[-1])), q.new_empty((q.shape[1], q.shape[0]) if return_lse else (0,), dtype=torch.float32)
 
 
 def _run_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor,
                 cu_seqlens_k: torch.Tensor, causal: bool, scale: Scale, stage: str,
                 return_lse: bool) -> typing.Tuple[torch.Tensor, torch.Tensor]:
-    out, lse = _packed_outputs(q, return_lse)
+    out, lse = _packed_outputs(q, v, return_lse)
     *capsules, of_lse = _dlpack(q, k, v, cu_seqlens_q, cu_seqlens_k, out, lse)
     with _launch_options(q) as options:
         _library.varlen_attention(_backend(q), stage, *capsules, of_lse if return_lse else None, causal, scale, *options)
@@ -89,7 +89,7 @@ def _run_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q:
 
 
 def _fake_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, stage, return_lse):
-    return _packed_outputs(q, return_lse)
+    return _packed_outputs(q, v, return_lse)
 
 
 def _run_lists(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first: torch.Tensor, blocks: torch.Tensor, causal: bool,

@@ -165,14 +165,15 @@ def test_keys_in_pages_with_torch(device):
         assert not again[0].any() and torch.equal(again[3], out[3])
 
 
-def packed(n_q=(40, 0, 70, 9), n_k=(50, 3, 0, 100)):
-    q = np.random.default_rng(3).standard_normal((sum(n_q), 6, 64)).astype("float16")
-    k, v = np.random.default_rng(4).standard_normal((2, sum(n_k), 2, 64)).astype("float16")
+def packed(n_q=(40, 0, 70, 9), n_k=(50, 3, 0, 100), d=64, d_v=64):
+    random = np.random.default_rng(3)
+    q, k, v = (random.standard_normal(shape).astype("float16")
+               for shape in ((sum(n_q), 6, d), (sum(n_k), 2, d), (sum(n_k), 2, d_v)))
     return (q, k, v, *(np.concatenate([[0], np.cumsum(n)]).astype(np.int32) for n in (n_q, n_k)))
 
 
 def check_packed(out, lse, q, k, v, of_queries, of_keys, causal):
-    assert out.shape == q.shape and lse.shape == q.shape[1::-1]
+    assert out.shape == (*q.shape[:2], v.shape[2]) and lse.shape == q.shape[1::-1]
     for b in range(len(of_queries) - 1):
         rows, keys = (slice(places[b], places[b + 1]) for places in (of_queries, of_keys))
         if rows.start == rows.stop:
@@ -187,8 +188,9 @@ def check_packed(out, lse, q, k, v, of_queries, of_keys, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_packed_sequences(causal):
-    given = packed(n_k=(50, 3, 0, 100) if not causal else (45, 3, 0, 100))
+@pytest.mark.parametrize("d, d_v", [(64, 64), (80, 80), (192, 128), (24, 136)])
+def test_packed_sequences(causal, d, d_v):
+    given = packed(n_k=(50, 3, 0, 100) if not causal else (45, 3, 0, 100), d=d, d_v=d_v)
     out, lse = flashladder.varlen_attention(*given, causal=causal, return_lse=True)
     check_packed(out, lse, *given, causal)
     heads_first = [np.ascontiguousarray(x.swapaxes(0, 1)).swapaxes(0, 1) for x in given[:3]]
@@ -221,7 +223,9 @@ def test_errors_of_packed_sequences():
     bad = of_queries.copy()
     bad[2] = 39
     wrong(ValueError, r"cu_seqlens_q\[2\] is 39, but must be at least the one before, 40", of_queries=bad)
-    wrong(ValueError, "head_dim 48", q=q[:, :, :48], k=k[:, :, :48], v=v[:, :, :48])
+    wrong(ValueError, "k has d = 56, but q has 64", k=k[:, :, :56])
+    wrong(ValueError, r"head_dim 44 is not supported \(only multiples of 8 up to 256\)", q=q[:, :, :44], k=k[:, :, :44])
+    wrong(ValueError, "value_dim 44 is not supported", v=v[:, :, :44])
     wrong(ValueError, "14-lcsf does not compute attention of packed sequences", stage="14-lcsf")
 
 
@@ -277,8 +281,9 @@ def test_errors_of_lists():
 
 @needs_torch
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_hopper)])
-def test_packed_sequences_with_torch(device):
-    arrays = packed()
+@pytest.mark.parametrize("d, d_v", [(64, 64), (192, 128)])
+def test_packed_sequences_with_torch(device, d, d_v):
+    arrays = packed(d=d, d_v=d_v)
     given = [torch.from_numpy(x).to(device) for x in arrays]
     out, lse = flashladder.varlen_attention(*given, return_lse=True)
     check_packed(as_array(out), as_array(lse), *arrays, False)

@@ -6,8 +6,8 @@
 // Saves     padding, and all that would keep neighbours apart: a map for each sequence, zeros by hand, plain stores.
 // Costs     a small kernel before, as the host knows neither how many tasks there are nor how long they are.
 // Source    Triton's ragged descriptors; rung 14 for the kernel, 26 for the order
-// Supports  bf16, f16; d any multiple of 8 up to 256; any lengths, 0 too, of queries and of keys; causal; grouped-query
-//           heads; LSE; any strides; scale > 0; sm_90a
+// Supports  bf16, f16; d any multiple of 8 up to 256, and another one for V and O; any lengths, 0 too, of queries and of
+//           keys; causal; grouped-query heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
 
 #include "lcsf/lcsf.h"
@@ -122,23 +122,26 @@ __device__ Box box_of(int first, int N, int i) {
 /// O = softmax(scale Q K^T) V of packed sequences.
 template <class Element, bool causal_, Configuration config>
 struct VarlenAttention
-    : attention::ForwardSteps<VarlenAttention<Element, causal_, config>, Element, config.d, config.B_c> {
-    using Steps = attention::ForwardSteps<VarlenAttention, Element, config.d, config.B_c>;
+    : attention::ForwardSteps<VarlenAttention<Element, causal_, config>, Element, config.d, config.B_c, d_v_of(config)> {
+    using Steps = attention::ForwardSteps<VarlenAttention, Element, config.d, config.B_c, d_v_of(config)>;
     static constexpr bool causal = causal_;
-    static constexpr int B_c = config.B_c, columns = Steps::columns;  // of tiles: those of d, rounded up, and zeros
+    static constexpr int B_c = config.B_c;
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
-    using OwnTile = tile::SharedTile<Element, unit, columns, tile::Swizzled<128>>;   // Q_i, then O_i
-    using FirstTile = tile::SharedTile<Element, B_c, columns, tile::Swizzled<128>>;  // K_j
-    using SecondTile = FirstTile;                                                    // V_j
+    template <int rows, int columns>
+    using Panels = tile::SharedTile<Element, rows, (columns + 63) / 64 * 64, tile::Swizzled<128>>;
+    using OwnTile = Panels<unit, config.d>;          // Q_i, then O_i
+    using FirstTile = Panels<B_c, config.d>;         // K_j
+    using SecondTile = Panels<B_c, d_v_of(config)>;  // V_j
     using typename Steps::OutputTile, typename Steps::State;
     using Steps::first_row, Steps::last_key, Steps::output_of_warp;  // C++ finds names of such a base only if told to
     using Consumer = lcsf::Consumer<VarlenAttention>;
 
     struct Problem {
         tile::ShiftedMap<OwnTile> Q;
-        tile::ShiftedMap<FirstTile> K, V;
+        tile::ShiftedMap<FirstTile> K;
+        tile::ShiftedMap<SecondTile> V;
         tile::ShiftedMap<OutputTile> O;
         const PlannedTask* plan;  // of a head
         const int* planned;       // how many
@@ -207,7 +210,7 @@ struct VarlenAttention
 
 /// The plan, how many tasks it has, and the word that counts those that are taken.
 template <std::size_t number>
-std::size_t scratch_bytes(const AttentionShape& s, int sequences) {
+std::size_t scratch_bytes(const Shape& s, int sequences) {
     const int places = places_of(s.n_q, sequences, configurations[number].consumers);
     return places * sizeof(PlannedTask) + sizeof(int) + sizeof(unsigned);
 }
@@ -216,7 +219,7 @@ template <class Element, bool causal, std::size_t number>
 void launch_configuration(const Args& args) {
     constexpr Configuration config = configurations[number];
     using Kernel = VarlenAttention<Element, causal, config>;
-    const AttentionShape& s = args.shape;
+    const Shape s = args.whole_shape();
     const int places = places_of(s.n_q, args.sequences, config.consumers);
     PlannedTask* const plan = static_cast<PlannedTask*>(args.scratch);
     int* const planned = reinterpret_cast<int*>(plan + places);
@@ -224,36 +227,38 @@ void launch_configuration(const Args& args) {
     launch_kernel(plan_tasks, {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream},
                   Planner{args.cu_seqlens_q, args.cu_seqlens_k, args.sequences, config.consumers, config.B_c, causal,
                           places, plan, planned, taken});
-    AttentionShape unequal = s;  // tasks are of unlike length, as if causal
+    attention::AttentionShape unequal = s;  // tasks are of unlike length, as if causal
     unequal.causal = true, unequal.n_k = std::max(s.n_k, 1);
     const void *K = s.n_k > 0 ? args.K : plan, *V = s.n_k > 0 ? args.V : plan;  // a load looks where its map begins
     const typename Kernel::Problem problem{
         packed_map<typename Kernel::OwnTile>(args.Q, args.Q_strides, s.n_q, s.heads, s.head_dim),
         packed_map<typename Kernel::FirstTile>(K, args.K_strides, s.n_k, s.kv_heads, s.head_dim),
-        packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads, s.head_dim),
-        packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads, s.head_dim),
+        packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads, s.columns_of_V()),
+        packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads, s.columns_of_V()),
         plan, planned, places * s.heads, s.heads, attention::heads_of_a_section(unequal, config.section),
         s.heads / s.kv_heads, s.n_q, tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
     lcsf::launch<Kernel>(problem, taken, args.stream);
 }
-/// run<number>() by the configuration for heads of so many columns: the narrowest that has them.
+/// run<number>() with the number of the stage's configuration for such heads.
 template <class Run>
-auto with_configuration_for(int head_dim, Run run) {
-    if (head_dim <= 64) return run.template operator()<first_for(64)>();
-    if (head_dim <= 96) return run.template operator()<first_for(96)>();
-    if (head_dim <= 128) return run.template operator()<first_for(128)>();
-    if (head_dim <= 192) return run.template operator()<first_for(192)>();
-    return run.template operator()<first_for(256)>();
+auto with_configuration_for(const Shape& s, Run run) {
+    switch (number_for(s.head_dim, s.columns_of_V())) {
+        case number_for(64, 64): return run.template operator()<number_for(64, 64)>();
+        case number_for(96, 96): return run.template operator()<number_for(96, 96)>();
+        case number_for(128, 128): return run.template operator()<number_for(128, 128)>();
+        case number_for(192, 128): return run.template operator()<number_for(192, 128)>();
+        case number_for(192, 192): return run.template operator()<number_for(192, 192)>();
+        default: return run.template operator()<number_for(256, 256)>();
+    }
 }
 void launch(const Args& args) {
     attention::with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
-        with_configuration_for(args.shape.head_dim,
+        with_configuration_for(args.whole_shape(),
                                [&]<std::size_t number>() { launch_configuration<Element, causal, number>(args); });
     });
 }
-std::size_t scratch_bytes_of(const AttentionShape& s, int sequences) {
-    return with_configuration_for(s.head_dim,
-                                  [&]<std::size_t number>() { return scratch_bytes<number>(s, sequences); });
+std::size_t scratch_bytes_of(const Shape& s, int sequences) {
+    return with_configuration_for(s, [&]<std::size_t number>() { return scratch_bytes<number>(s, sequences); });
 }
 
 const attention::Support supports{.stage = "26b-varlen", .head_dims = attention::multiples_of(8, 256),

@@ -2,7 +2,7 @@
 """Rung 26b beside other people's attention for sequences of unlike length, taking turns in one run on a GPU: each is
 checked first, then timed.
 
-    tools/measure/compare_varlen.py --json docs/results/varlen.json    16 problems: a table in lesson 26b
+    tools/measure/compare_varlen.py --json docs/results/varlen.json    26 problems: a table in lesson 26b
 
 Peers: PyTorch's varlen_attn; FlashInfer with FlashAttention-3's kernel; FlashAttention-4, where they are installed; and
 cuDNN with each sequence padded to the longest one. Needs what tools/measure/compare_torch.py does. Ends with 1 if the stage
@@ -27,6 +27,8 @@ PEERS = {"peer:varlen_attn": varlen_attn_run, "peer:flash_attn.cute": flash_atte
          "peer:flashinfer": lambda of: flashinfer_varlen_run(of, torch.bfloat16), PADDED: padded_run}
 CHECKED_ROWS = 32  # of each sequence, at most
 L2_COPIES_BYTES = 128 << 20
+HEAD_SIZES = (64, 64), (128, 128)  # columns of Q and K, and of V, with all batches
+OTHER_HEAD_SIZES = (80, 80), (96, 96), (192, 128), (192, 192), (256, 256)  # with the first one
 
 
 def lengths_of_batches():
@@ -40,14 +42,14 @@ def lengths_of_batches():
 
 def inputs_of(of):
     generator = torch.Generator("cuda").manual_seed(1)
-    sizes = [(of.total, heads, of.head_dim) for heads in (of.heads, of.kv_heads, of.kv_heads)]
+    sizes = [(of.total, of.heads, of.head_dim), (of.total, of.kv_heads, of.head_dim), (of.total, of.kv_heads, of.value_dim)]
     copies = max(2, math.ceil(L2_COPIES_BYTES / (2 * sum(map(math.prod, sizes)))))
     return [tuple(torch.randn(size, device="cuda", dtype=torch.bfloat16, generator=generator) for size in sizes)
             for _ in range(copies)]
 
 
 def reference_of(q, k, v, of, lengths):
-    """Some rows, and O (rows, heads, d) of them in double."""
+    """Some rows, and O (rows, heads, columns) of them in double."""
     draw, first, rows, outputs, group = random.Random(1), 0, [], [], of.heads // of.kv_heads
     for n in lengths:
         some = sorted(draw.sample(range(n), min(n, CHECKED_ROWS)) + [n - 1])
@@ -79,12 +81,12 @@ def compare(of, name, lengths, library, options):
             checked[peer]["wrong"] = f"error {error:.2e}, allowed {ALLOWED_ERROR['bf16']:.2e}"
     right = {peer: run for peer, run in runs.items() if "wrong" not in checked.get(peer, {})}
     times, launches, method, state = time_variants(right, inputs, options, math.inf)
-    flops = sum(4 * of.heads * of.head_dim * n * n / (2 if of.causal else 1) for n in lengths)
+    flops = sum(2 * of.heads * (of.head_dim + of.value_dim) * n * n / (2 if of.causal else 1) for n in lengths)
     result = []
     fastest = min((peer for peer in times if peer.startswith("peer:")), key=lambda p: statistics.median(times[p]), default=None)
     for peer in sorted(runs):
         row = {"stage": peer, "origin": "solution" if peer == STAGE else "peer", "dtype": "bf16", "launched": method,
-               "shape": {"head_dim": of.head_dim, "causal": of.causal, "heads": of.heads, "kv_heads": of.kv_heads,
+               "shape": {"head_dim": of.head_dim, "value_dim": of.value_dim, "causal": of.causal, "heads": of.heads, "kv_heads": of.kv_heads,
                          "sequences": name, "rows": sum(lengths)}, **checked.get(peer, {})}
         if peer in times:
             ms = statistics.median(times[peer])
@@ -107,11 +109,12 @@ def main():
     library = open_library(options.library)
     result = new_result()
     states, matmuls, copies = [], [], []
-    for head_dim in (64, 128):
+    batches = list(lengths_of_batches().items())
+    for head_dim, value_dim in HEAD_SIZES + OTHER_HEAD_SIZES:
         for causal in (False, True):
-            for name, lengths in lengths_of_batches().items():
+            for name, lengths in batches if (head_dim, value_dim) in HEAD_SIZES else batches[:1]:
                 cu = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
-                of = Sequences(cu, max(lengths), options.heads, options.heads, head_dim, causal)
+                of = Sequences(cu, max(lengths), options.heads, options.heads, head_dim, value_dim, causal)
                 rows, skipped, state, matmul, copy = compare(of, name, lengths, library, options)
                 states.append(state), matmuls.append(matmul), copies.append(copy)
                 result["rows"] += rows
@@ -119,7 +122,7 @@ def main():
                 result |= {"driver": state.get("driver_version", "unknown"), "clocks": clocks_of(states),
                            "matmul_tflops": statistics.median(matmuls), "copy_gb_per_s": statistics.median(copies)}
                 cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
-                print(f"\nd {head_dim}{' causal' if causal else ''}, {name}")
+                print(f"\nd {head_dim}/{value_dim}{' causal' if causal else ''}, {name}")
                 print(format_table(["stage", "us", "TFLOP/s", "x fastest peer", "error"],
                                    [[row["stage"], format(1000 * row["ms"], ".1f") if "ms" in row else row["wrong"],
                                      cell(row, "tflops", ".0f"), cell(row, "ratio_fastest", ".3f"), cell(row, "error", ".1e")]

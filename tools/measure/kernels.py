@@ -70,7 +70,7 @@ class Varlen(ctypes.Structure):
     """FlashLadderVarlen."""
     _fields_ = [*Forward._fields_[:2],
                 *((name, ctypes.c_int) for name in
-                  ("sequences", "heads", "kv_heads", "total_q", "total_k", "head_dim", "causal")), ("scale", ctypes.c_float),
+                  ("sequences", "heads", "kv_heads", "total_q", "total_k", "head_dim", "value_dim", "causal")), ("scale", ctypes.c_float),
                 *((name, ctypes.c_void_p) for name in
                   ("Q", "K", "V", "cu_seqlens_q", "cu_seqlens_k", "O", "lse", "scratch", "stream")),
                 *((name + "_strides", ctypes.c_longlong * 2) for name in ("Q", "K", "V", "O"))]
@@ -144,12 +144,14 @@ def paged_run(library, stage, shape, dtype, page_size, table, lengths):
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """Self-attention of sequences one behind the other: `cu`, int32 on the device, has where each begins, and the end."""
+    """Self-attention of sequences one behind the other: `cu`, int32 on the device, has where each begins, and the end.
+    value_dim: columns of V and O."""
     cu: "torch.Tensor"
     longest: int
     heads: int
     kv_heads: int
     head_dim: int
+    value_dim: int
     causal: bool
 
     @property
@@ -158,10 +160,11 @@ class Sequences:
 
 
 def varlen_run(library, stage, of, dtype):
-    """run(q, k, v, O, lse) of a stage of attention with packed sequences: (total, heads, head_dim)."""
+    """run(q, k, v, O, lse) of a stage of attention with packed sequences: (total, heads, columns)."""
     problem = Varlen(stage=stage.encode(), dtype=dtype.encode(), sequences=len(of.cu) - 1, heads=of.heads,
-                     kv_heads=of.kv_heads, total_q=of.total, total_k=of.total, head_dim=of.head_dim, causal=of.causal,
-                     scale=of.head_dim**-0.5, cu_seqlens_q=of.cu.data_ptr(), cu_seqlens_k=of.cu.data_ptr())
+                     kv_heads=of.kv_heads, total_q=of.total, total_k=of.total, head_dim=of.head_dim,
+                     value_dim=of.value_dim, causal=of.causal, scale=of.head_dim**-0.5, cu_seqlens_q=of.cu.data_ptr(),
+                     cu_seqlens_k=of.cu.data_ptr())
     run = forward_run(library, "flashladder_varlen_attention", problem)
     run.keeps = of
     return run
@@ -175,7 +178,8 @@ def forward_run(library, function, problem):
     scratch = torch.full((library.scratch_bytes(problem),), 0xFF, dtype=torch.uint8, device="cuda")  # NaN
 
     def run(q, k, v, O=None, lse=None):
-        O = torch.empty_like(q) if O is None else O
+        if O is None:
+            O = torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
         for name, tensor in zip("QKVO", (q, k, v, O)):
             setattr(problem, name, tensor.data_ptr())
             setattr(problem, name + "_strides", tensor.stride()[:-1])
@@ -311,7 +315,8 @@ def flashinfer_varlen_run(of, dtype):
     flashinfer = importlib.import_module("flashinfer")
     workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device="cuda")
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD", backend="fa3")
-    wrapper.plan(of.cu, of.cu, of.heads, of.kv_heads, of.head_dim, causal=of.causal, q_data_type=dtype, kv_data_type=dtype)
+    wrapper.plan(of.cu, of.cu, of.heads, of.kv_heads, of.head_dim, head_dim_vo=of.value_dim, causal=of.causal,
+                 q_data_type=dtype, kv_data_type=dtype)
     return wrapper.run
 
 
@@ -319,8 +324,8 @@ def padded_run(of):
     """The same of cuDNN in SDPA, which has room for the longest sequence for each: the copies are not counted, so
     run(q, k, v) of tensors of any numbers is to be timed alone."""
     batch = len(of.cu) - 1
-    q, k, v = (torch.randn(batch, heads, of.longest, of.head_dim, device="cuda", dtype=torch.bfloat16)
-               for heads in (of.heads, of.kv_heads, of.kv_heads))
+    q, k, v = (torch.randn(batch, heads, of.longest, columns, device="cuda", dtype=torch.bfloat16)
+               for heads, columns in ((of.heads, of.head_dim), (of.kv_heads, of.head_dim), (of.kv_heads, of.value_dim)))
 
     def run(*_):
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):

@@ -50,7 +50,7 @@ RowErrors row_errors(const AttentionRows& reference, Value value) {
 
 Comparison compare(const Outputs& outputs, const AttentionShape& shape, const AttentionRows& reference,
                    const AttentionRows& yardstick, Judge judge) {
-    const std::size_t d = static_cast<std::size_t>(shape.head_dim);
+    const std::size_t d = static_cast<std::size_t>(reference.head_dim);
     const RowErrors got = row_errors(
         reference, [&](std::size_t r, std::size_t x) { return double(outputs.O.at(reference.rows[r] * d + x)); });
     const RowErrors standard =

@@ -20,6 +20,7 @@ struct Configuration {
     int own_slots = 2;
     int section = lcsf::most_of_L2;  // if causal: heads take turns whose K and V have room in so many percent of L2
     bool shown = false;  // in tables of the lesson alone: never chosen
+    int d_v = 0;         // of V and O; 0: d, as everywhere but in rung 26b
 };
 
 /// tools/measure/tune.py reads this list too: one a line, as they are here.

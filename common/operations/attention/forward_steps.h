@@ -19,15 +19,14 @@ constexpr int unit = 64;  // queries of a consumer
 ///   Task::i, Problem::scale    the task's first query; a tile::LazyScale
 ///
 /// A unit of queries may see nothing of the block of its first step, and sees each block behind it. Products have d columns
-/// of each tile; behind these, up to whole panels, it may have others, whatever they are.
-template <class Kernel, class Element, int d, int B_c>
+/// of Q_i and K_j, and d_v of V_j; behind these, up to whole panels, tiles may have others, whatever they are.
+template <class Kernel, class Element, int d, int B_c, int d_v = d>
 struct ForwardSteps {
-    static constexpr int columns = (d + 63) / 64 * 64;  // of a tile
     using Scores = tile::Accumulator<16, B_c>;
-    using OutputTile = tile::SharedTile<Element, 16, columns, tile::Swizzled<128>>;  // a warp's part of O_i
+    using OutputTile = tile::SharedTile<Element, 16, (d_v + 63) / 64 * 64, tile::Swizzled<128>>;  // a warp's part of O_i
 
     struct State {
-        tile::Accumulator<16, d> O;
+        tile::Accumulator<16, d_v> O;
         tile::Operand<Element, 16, B_c> P;
         tile::LazySoftmax softmax;
         int t;  // the step
@@ -78,7 +77,7 @@ struct ForwardSteps {
     /// The last product. What the rows end with is in s.O; returns their LSE.
     template <class Consumer, class Problem>
     __device__ __forceinline__ static auto end_output(State& s, Consumer& c, const Problem& p) {
-        tile::begin_multiply(s.O, s.P, tile::first_columns<d>(c.second.take()));
+        tile::begin_multiply(s.O, s.P, tile::first_columns<d_v>(c.second.take()));
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
         return s.softmax.finish(s.O, p.scale);
@@ -98,7 +97,7 @@ private:
     __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
         begin_scores(S, c);
-        tile::begin_multiply(s.O, s.P, tile::first_columns<d>(c.second.take()));
+        tile::begin_multiply(s.O, s.P, tile::first_columns<d_v>(c.second.take()));
         c.turns.pass();
         tile::wait<1>(S);
         c.first.give_back();

@@ -34,17 +34,17 @@ const char* to_string(Values values) {
     return "?";
 }
 
-Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed) {
-    Inputs in{shape, {}, {}, {}, static_cast<float>(1 / std::sqrt(double(shape.head_dim)))};
+Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed, int value_dim) {
+    Inputs in{shape, {}, {}, {}, static_cast<float>(1 / std::sqrt(double(shape.head_dim))), value_dim};
+    const std::size_t d = shape.head_dim, d_v = in.columns_of_V(), n_q = shape.n_q, n_k = shape.n_k;
     std::size_t drawn = 0;
     for (const auto& [tensor, n] : {std::pair(&in.Q, shape.q_elements()), {&in.K, shape.kv_elements()},
-                                    {&in.V, shape.kv_elements()}}) {
+                                    {&in.V, shape.kv_elements() / d * d_v}}) {
         tensor->resize(n);
         fill_with_normal(*tensor, seed, drawn);
         drawn += n;
     }
 
-    const std::size_t d = shape.head_dim, n_q = shape.n_q, n_k = shape.n_k;
     const float root = std::sqrt(float(d));
     switch (values) {
         case Values::normal: break;
@@ -60,8 +60,8 @@ Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t see
             for (std::size_t r = 0; r < in.K.size() / d; ++r) in.K[r * d] = 200;
             break;
         case Values::zero_values_first:
-            for (std::size_t r = 0; r < in.V.size() / d; ++r)
-                if (r % n_k + 32 < n_k) std::fill_n(in.V.begin() + static_cast<std::ptrdiff_t>(r * d), d, 0.0f);
+            for (std::size_t r = 0; r < in.V.size() / d_v; ++r)
+                if (r % n_k + 32 < n_k) std::fill_n(in.V.begin() + static_cast<std::ptrdiff_t>(r * d_v), d_v, 0.0f);
             break;
     }
     round_inputs(in);

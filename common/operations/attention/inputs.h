@@ -21,7 +21,7 @@ constexpr Values all_values[] = {Values::normal, Values::peaky, Values::growing_
 const char* to_string(Values values);
 
 /// Fresh Q, K, V for a shape; scale = 1 / sqrt(d). The same seed gives the same numbers on every machine.
-Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed);
+Inputs make_inputs(const AttentionShape& shape, Values values, std::uint64_t seed, int value_dim = 0);
 
 /// Q, K, V of a layer of a real transformer over a real paragraph: batch 1, heads 12, d 32; zero-padded to a larger
 /// head_dim, which changes no score, if asked for; rounded to the dtype. Throws std::runtime_error if the fixture cannot

@@ -17,18 +17,18 @@ namespace {
 template <class Real, class Round>
 AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, const VisibleKeys& visible, Round round) {
     const AttentionShape& s = in.shape;
-    const std::size_t d = s.head_dim, n_k = s.n_k;
-    AttentionRows out{s.head_dim, std::move(rows), {}, {}};
-    out.O.assign(out.rows.size() * d, 0);
+    const std::size_t d = s.head_dim, d_v = std::size_t(in.columns_of_V()), n_k = s.n_k;
+    AttentionRows out{in.columns_of_V(), std::move(rows), {}, {}};
+    out.O.assign(out.rows.size() * d_v, 0);
     out.lse.assign(out.rows.size(), -std::numeric_limits<double>::infinity());
     in_parallel(out.rows.size(), 64, [&](std::size_t first, std::size_t end) {
-        std::vector<Real> p(n_k), o(d);
+        std::vector<Real> p(n_k), o(d_v);
         for (std::size_t r = first; r < end; ++r) {
             const std::size_t row = out.rows[r], i = row % s.n_q, h = row / s.n_q % s.heads, b = row / s.n_q / s.heads;
             const std::size_t kv_head = b * s.kv_heads + h / (s.heads / s.kv_heads);
             const float* q = &in.Q[row * d];
             const float* K = &in.K[kv_head * n_k * d];
-            const float* V = &in.V[kv_head * n_k * d];
+            const float* V = &in.V[kv_head * n_k * d_v];
             const auto keys = static_cast<std::size_t>(std::clamp<long long>(visible(static_cast<long long>(i)), 0, s.n_k));
             if (keys == 0) continue;
 
@@ -43,9 +43,9 @@ AttentionRows attention(const Inputs& in, std::vector<std::size_t> rows, const V
             std::fill(o.begin(), o.end(), Real(0));
             for (std::size_t j = 0; j < keys; ++j) {
                 const Real weight = round(p[j] / l);
-                for (std::size_t x = 0; x < d; ++x) o[x] += weight * Real(V[j * d + x]);
+                for (std::size_t x = 0; x < d_v; ++x) o[x] += weight * Real(V[j * d_v + x]);
             }
-            for (std::size_t x = 0; x < d; ++x) out.O[r * d + x] = round(o[x]);
+            for (std::size_t x = 0; x < d_v; ++x) out.O[r * d_v + x] = round(o[x]);
             out.lse[r] = m + std::log(l);
         }
     });

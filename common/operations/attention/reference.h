@@ -15,11 +15,14 @@ struct Inputs {
     AttentionShape shape;
     std::vector<float> Q, K, V;
     float scale = 1;
+    int value_dim = 0;  // columns of V and O; 0: head_dim, as everywhere but in packed sequences
+
+    int columns_of_V() const { return value_dim > 0 ? value_dim : shape.head_dim; }
 };
 
 /// Some rows of the result. Row r of all is ((b * heads) + h) * n_q + i.
 struct AttentionRows {
-    int head_dim = 0;
+    int head_dim = 0;  // columns of O
     std::vector<std::size_t> rows;
     std::vector<double> O;    // (rows, head_dim)
     std::vector<double> lse;  // (rows)

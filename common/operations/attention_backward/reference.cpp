@@ -65,10 +65,10 @@ Statistics<double> exact_statistics(const Inputs& in) {
     const AttentionShape& s = in.shape();
     const Heads heads(s);
     const std::size_t d = static_cast<std::size_t>(s.head_dim), queries = s.lse_elements();
-    const auto& [shape, Q, K, V, scale] = in.forward;
+    const std::vector<float>&Q = in.forward.Q, &K = in.forward.K, &V = in.forward.V;
     Statistics<double> all{std::vector<double>(queries, -std::numeric_limits<double>::infinity()),
                            std::vector<double>(queries), sizes_of_D(in)};
-    in_parallel(queries, 16, [&, &Q = Q, &K = K, &V = V, scale = scale](std::size_t i, std::size_t end) {
+    in_parallel(queries, 16, [&, scale = in.forward.scale](std::size_t i, std::size_t end) {
         std::vector<double> S(heads.n_k);
         for (; i < end; ++i) {
             const std::size_t keys = heads.keys_of(i);

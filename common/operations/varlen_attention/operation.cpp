@@ -21,8 +21,8 @@ Lengths lengths_of(const Problem& p) {
 Sequences drawn_sequences(const Problem& problem) {
     return draw_sequences(lengths_of(problem), static_cast<std::uint64_t>(problem.at("draw")));
 }
-AttentionShape heads_of(int heads, int head_dim, bool causal) {
-    return {.heads = heads, .kv_heads = heads, .head_dim = head_dim, .causal = causal};
+Shape heads_of(int heads, int head_dim, bool causal, int value_dim = 0) {
+    return {{.heads = heads, .kv_heads = heads, .head_dim = head_dim, .causal = causal}, value_dim};
 }
 
 class VarlenAttention : public Operation {
@@ -46,11 +46,15 @@ public:
                        .meaning = "queries of all sequences, of somebody's own ones; 0: as they are drawn",
                        .value = 0});
         all.push_back({.name = "total_k", .option = "total-k", .meaning = "the same of keys", .value = 0});
+        all.push_back({.name = "value_dim",
+                       .option = "value-dim",
+                       .meaning = "columns of V and O; 0: as many as Q and K have",
+                       .value = 0});
         return all;
     }
 
     std::string title(const Problem& problem) const override {
-        const AttentionShape s = shape_of(problem);
+        const Shape s = shape_of(problem);
         const std::int64_t draw = problem.at("draw"), others = problem.at("others");
         std::string heads = std::to_string(s.heads);
         if (s.kv_heads != s.heads) heads += fmt::format("/{}", s.kv_heads);
@@ -61,27 +65,32 @@ public:
             !is_drawn(problem) ? "given sequences"
             : others > 0 ? fmt::format("one of {}, others up to {}", by(problem.at("n_q"), problem.at("n_k")), others)
                          : "up to " + by(problem.at("n_q"), problem.at("n_k"));
-        return fmt::format("B {} H {} rows {} d {}{}, {}{}", problem.at("batch"), heads, by(s.n_q, s.n_k), s.head_dim,
+        const std::string d = s.columns_of_V() == s.head_dim ? std::to_string(s.head_dim)
+                                                             : fmt::format("{}/{}", s.head_dim, s.value_dim);
+        return fmt::format("B {} H {} rows {} d {}{}, {}{}", problem.at("batch"), heads, by(s.n_q, s.n_k), d,
                            s.causal ? " causal" : "", lengths, draw <= 1 ? "" : fmt::format(" (draw {})", draw));
     }
 
     std::vector<Tensor> all_tensors(const Problem& p) const override {
-        const AttentionShape s = shape_of(p);
-        const std::int64_t d = s.head_dim, places = p.at("batch") + 1;
+        const Shape s = shape_of(p);
+        const std::int64_t d = s.head_dim, d_v = s.columns_of_V(), places = p.at("batch") + 1;
         return {{"Q", {s.n_q, s.heads, d}, p.dtype},
                 {"K", {s.n_k, s.kv_heads, d}, p.dtype},
-                {"V", {s.n_k, s.kv_heads, d}, p.dtype},
+                {"V", {s.n_k, s.kv_heads, d_v}, p.dtype},
                 {"cu_seqlens_q", {places}, DType::i32},
                 {"cu_seqlens_k", {places}, DType::i32},
-                {"O", {s.n_q, s.heads, d}, p.dtype, true},
+                {"O", {s.n_q, s.heads, d_v}, p.dtype, true},
                 {"lse", {s.heads, s.n_q}, DType::f32, true, true}};
     }
 
-    double flops(const Problem& problem) const override { return 4 * units(problem) * double(problem.at("head_dim")); }
+    double flops(const Problem& problem) const override {
+        const Shape s = shape_of(problem);
+        return 2 * units(problem) * (s.head_dim + s.columns_of_V());
+    }
     double units(const Problem& problem) const override {
         if (is_drawn(problem)) return scores(shape_of(problem), drawn_sequences(problem));
         // Nobody knows who has them: as if all had as many.
-        const AttentionShape s = shape_of(problem);
+        const Shape s = shape_of(problem);
         return double(s.heads) * s.n_q * s.n_k / double(problem.at("batch"));
     }
     const char* unit() const override { return "score"; }
@@ -122,10 +131,10 @@ public:
     }
     std::vector<TimedProblem> timed() const override {
         std::vector<TimedProblem> all;
-        for (const int head_dim : {64, 128, 256})
+        for (const auto& [head_dim, value_dim] : {std::pair(64, 0), {80, 0}, {128, 0}, {192, 128}, {256, 0}})
             for (const bool causal : {false, true})
                 for (const Lengths& lengths : usual_lengths())
-                    all.push_back({"sequences", problem_of(heads_of(16, head_dim, causal), lengths), ""});
+                    all.push_back({"sequences", problem_of(heads_of(16, head_dim, causal, value_dim), lengths), ""});
         return all;
     }
     std::vector<Problem> benched(const GivenSizes& given) const override {
@@ -169,6 +178,8 @@ public:
                 for (const Lengths& lengths : {Lengths{.sequences = 4, .n_q = 512, .n_k = 512},
                                                {.sequences = 12, .n_q = 900, .n_k = 900, .others = 80}})
                     all.push_back({problem_of(heads_of(2, head_dim, causal), lengths)});
+        for (const auto& [head_dim, value_dim] : {std::pair(80, 0), {192, 128}})
+            all.push_back({problem_of(heads_of(2, head_dim, false, value_dim), {.sequences = 4, .n_q = 512, .n_k = 512})});
         return all;
     }
 
@@ -181,7 +192,7 @@ private:
     }
 };
 
-Problem problem_with(const AttentionShape& s, const Lengths& lengths, bool wants_lse) {
+Problem problem_with(const Shape& s, const Lengths& lengths, bool wants_lse) {
     Problem problem{&operation(),
                     {{"batch", lengths.sequences},
                      {"heads", s.heads},
@@ -193,7 +204,8 @@ Problem problem_with(const AttentionShape& s, const Lengths& lengths, bool wants
                      {"others", lengths.others},
                      {"draw", 0},
                      {"total_q", 0},
-                     {"total_k", 0}},
+                     {"total_k", 0},
+                     {"value_dim", s.value_dim}},
                     s.dtype};
     if (wants_lse) problem.extras.insert("lse");
     return problem;
@@ -206,10 +218,10 @@ const Operation& operation() {
     return varlen_attention;
 }
 
-Problem problem_of(const AttentionShape& shape, const Lengths& lengths, int draw, bool wants_lse) {
+Problem problem_of(const Shape& shape, const Lengths& lengths, int draw, bool wants_lse) {
     return Operation::with(problem_with(shape, lengths, wants_lse), {{"draw", draw}});
 }
-Problem problem_of(const AttentionShape& shape, const Sequences& sequences, bool wants_lse) {
+Problem problem_of(const Shape& shape, const Sequences& sequences, bool wants_lse) {
     Lengths longest{.sequences = sequences.count(), .n_q = 0, .n_k = 0};
     for (int b = 0; b < sequences.count(); ++b) {
         longest.n_q = std::max(longest.n_q, sequences.n_q(b));
@@ -218,16 +230,17 @@ Problem problem_of(const AttentionShape& shape, const Sequences& sequences, bool
     return Operation::with(problem_with(shape, longest, wants_lse),
                            {{"total_q", sequences.total_q()}, {"total_k", sequences.total_k()}});
 }
-AttentionShape shape_of(const Problem& p) {
+Shape shape_of(const Problem& p) {
     const auto size = [&](const char* name) { return static_cast<int>(p.at(name)); };
-    AttentionShape s{1,
-                     size("heads"),
-                     size("kv_heads"),
-                     size("total_q"),
-                     size("total_k"),
-                     size("head_dim"),
-                     p.at("causal") != 0,
-                     p.dtype};
+    Shape s({.batch = 1,
+             .heads = size("heads"),
+             .kv_heads = size("kv_heads"),
+             .n_q = size("total_q"),
+             .n_k = size("total_k"),
+             .head_dim = size("head_dim"),
+             .causal = p.at("causal") != 0,
+             .dtype = p.dtype},
+            size("value_dim"));
     if (is_drawn(p)) {
         const Sequences drawn = drawn_sequences(p);
         s.n_q = drawn.total_q(), s.n_k = drawn.total_k();
@@ -235,27 +248,26 @@ AttentionShape shape_of(const Problem& p) {
     return s;
 }
 
-Data make_inputs(const AttentionShape& shape, const Sequences& sequences, attention::Values values, std::uint64_t seed,
+Data make_inputs(const Shape& shape, const Sequences& sequences, attention::Values values, std::uint64_t seed,
                  bool wants_lse) {
     Data data{problem_of(shape, sequences, wants_lse), {}, {}};
-    const std::size_t d = static_cast<std::size_t>(shape.head_dim);
     /// From (heads, rows, d), behind what is there.
-    const auto append = [&](std::vector<float>& to, const std::vector<float>& from, int heads, int rows) {
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int heads, int rows, int d) {
         for (int i = 0; i < rows; ++i)
             for (int head = 0; head < heads; ++head) {
-                const auto row = from.begin() + static_cast<std::ptrdiff_t>(head * rows + i) * shape.head_dim;
-                to.insert(to.end(), row, row + static_cast<std::ptrdiff_t>(d));
+                const auto row = from.begin() + static_cast<std::ptrdiff_t>(head * rows + i) * d;
+                to.insert(to.end(), row, row + d);
             }
     };
     for (const char* name : {"Q", "K", "V"}) data.tensors[name] = {};
     for (int b = 0; b < sequences.count(); ++b) {
-        AttentionShape s = shape;
+        Shape s = shape;
         s.n_q = sequences.n_q(b), s.n_k = sequences.n_k(b);
         constexpr std::uint64_t apart = 0x9E3779B97F4A7C15;  // seeds of sequences
-        const attention::Inputs in = attention::make_inputs(s, values, seed + apart * static_cast<std::uint64_t>(b));
-        append(data.tensors["Q"], in.Q, s.heads, s.n_q);
-        append(data.tensors["K"], in.K, s.kv_heads, s.n_k);
-        append(data.tensors["V"], in.V, s.kv_heads, s.n_k);
+        const attention::Inputs in = attention::make_inputs(s, values, seed + apart * static_cast<std::uint64_t>(b), s.value_dim);
+        append(data.tensors["Q"], in.Q, s.heads, s.n_q, s.head_dim);
+        append(data.tensors["K"], in.K, s.kv_heads, s.n_k, s.head_dim);
+        append(data.tensors["V"], in.V, s.kv_heads, s.n_k, s.columns_of_V());
         data.arguments["scale"] = in.scale;
     }
     data.tensors["cu_seqlens_q"].assign(sequences.cu_seqlens_q.begin(), sequences.cu_seqlens_q.end());
@@ -270,7 +282,7 @@ Inputs inputs_of(const Data& data) {
         return all;
     };
     return {{shape_of(data.problem), data.tensors.at("Q"), data.tensors.at("K"), data.tensors.at("V"),
-             static_cast<float>(data.arguments.at("scale"))},
+             static_cast<float>(data.arguments.at("scale")), shape_of(data.problem).value_dim},
             {places("cu_seqlens_q"), places("cu_seqlens_k")}};
 }
 
@@ -291,10 +303,10 @@ std::vector<std::size_t> rows_to_check(const Inputs& in, std::uint64_t seed) {
 
 attention::Comparison compare(attention::Outputs outputs, const Inputs& in, const AttentionRows& reference,
                               const AttentionRows& yardstick, attention::Judge judge) {
-    const std::size_t d = static_cast<std::size_t>(in.shape.head_dim);
+    const std::size_t d = static_cast<std::size_t>(in.columns_of_V());
     std::vector<float> by_heads(outputs.O.size());
     for (std::size_t row = 0; row < by_heads.size() / d; ++row)
-        std::copy_n(outputs.O.begin() + static_cast<std::ptrdiff_t>(place_in_O(in.shape, row, 0)), d,
+        std::copy_n(outputs.O.begin() + static_cast<std::ptrdiff_t>(place_in_O({in.shape, in.value_dim}, row, 0)), d,
                     by_heads.begin() + static_cast<std::ptrdiff_t>(row * d));
     outputs.O = std::move(by_heads);
     return attention::compare(outputs, in.shape, reference, yardstick, judge);

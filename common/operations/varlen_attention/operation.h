@@ -13,14 +13,14 @@ namespace flashladder::varlen_attention {
 const Operation& operation();
 
 /// Sequences that are drawn, in heads and types of the shape, whose n_q and n_k do not matter. draw: the seed.
-Problem problem_of(const AttentionShape& shape, const Lengths& lengths, int draw = 1, bool wants_lse = false);
+Problem problem_of(const Shape& shape, const Lengths& lengths, int draw = 1, bool wants_lse = false);
 /// Of somebody's own sequences.
-Problem problem_of(const AttentionShape& shape, const Sequences& sequences, bool wants_lse = false);
+Problem problem_of(const Shape& shape, const Sequences& sequences, bool wants_lse = false);
 /// The packed one: its n_q and n_k are rows of all sequences.
-AttentionShape shape_of(const Problem& problem);
+Shape shape_of(const Problem& problem);
 
 /// Attention's fresh inputs of each sequence, packed.
-Data make_inputs(const AttentionShape& shape, const Sequences& sequences, attention::Values values, std::uint64_t seed,
+Data make_inputs(const Shape& shape, const Sequences& sequences, attention::Values values, std::uint64_t seed,
                  bool wants_lse = false);
 Inputs inputs_of(const Data& data);
 

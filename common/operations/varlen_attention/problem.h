@@ -2,9 +2,9 @@
 //
 //   O = softmax(scale * Q K^T) V,   LSE as in attention (operations/attention/problem.h), of each sequence by itself
 //
-// Q and O are (total_q, heads, head_dim), K and V (total_k, kv_heads, head_dim), LSE is (heads, total_q). Two lists of
-// batch + 1 places say which rows are whose: sequence b has the queries from cu_seqlens_q[b] on up to, but not with,
-// cu_seqlens_q[b + 1], and its keys likewise. If causal, the last query of a sequence sees its last key, and each one
+// Q is (total_q, heads, head_dim), K (total_k, kv_heads, head_dim), V and O are the same with value_dim columns, LSE is (heads,
+// total_q). Two lists of batch + 1 places say which rows are whose: sequence b has the queries from cu_seqlens_q[b] on up to,
+// but not with, cu_seqlens_q[b + 1], and its keys likewise. If causal, the last query of a sequence sees its last key, and each one
 // before it one key less. A query that sees no key has O = 0 and LSE = -infinity. A sequence may have no queries, or no
 // keys.
 //
@@ -20,7 +20,15 @@
 namespace flashladder::varlen_attention {
 
 /// batch: 1. n_q and n_k: rows of all sequences, total_q and total_k, which may be 0.
-using attention::AttentionShape;
+struct Shape : attention::AttentionShape {
+    int value_dim = 0;  // columns of V and O; 0: head_dim
+
+    Shape() = default;
+    Shape(const attention::AttentionShape& shape, int value_dim = 0) : AttentionShape(shape), value_dim(value_dim) {}
+
+    int columns_of_V() const { return value_dim > 0 ? value_dim : head_dim; }
+    std::size_t o_elements() const { return lse_elements() * std::size_t(columns_of_V()); }
+};
 
 /// Whose which rows are: places of their first ones, from 0 on, and behind them the number of all rows.
 struct Sequences {
@@ -48,15 +56,18 @@ struct Lengths {
 Sequences draw_sequences(const Lengths& lengths, std::uint64_t seed);
 
 /// Scores that are to be computed.
-double scores(const AttentionShape& shape, const Sequences& sequences);
+double scores(const Shape& shape, const Sequences& sequences);
 
 /// What a stage gets. shape, lse, scale, scratch and stream are attention's, and so are the tensors, of one batch, but
-/// that strides which are all 0 mean (rows, heads, head_dim). The lists are in device memory, where nobody looks
+/// that strides which are all 0 mean (rows, heads, columns). The lists are in device memory, where nobody looks
 /// whether they are good ones: first 0, never decreasing, the totals of the shape at their ends.
 struct Args : attention::ForwardArgs {
     int sequences = 1;
     const int* cu_seqlens_q = nullptr;  // (sequences + 1)
     const int* cu_seqlens_k = nullptr;
+    int value_dim = 0;
+
+    Shape whole_shape() const { return {shape, value_dim}; }
 };
 
 }  // namespace flashladder::varlen_attention

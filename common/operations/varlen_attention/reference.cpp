@@ -22,9 +22,9 @@ int sequence_with(const Sequences& s, int query) {
 /// `attend` does a sequence that has keys.
 template <class Attend>
 AttentionRows by_sequences(const Inputs& in, const std::vector<std::size_t>& rows, Attend attend) {
-    const AttentionShape& s = in.shape;
-    const std::size_t d = number(s.head_dim), total_q = number(s.n_q);
-    AttentionRows all{s.head_dim, rows, std::vector<double>(rows.size() * d, 0),
+    const attention::AttentionShape& s = in.shape;
+    const std::size_t d = number(in.columns_of_V()), total_q = number(s.n_q);
+    AttentionRows all{in.columns_of_V(), rows, std::vector<double>(rows.size() * d, 0),
                       std::vector<double>(rows.size(), -std::numeric_limits<double>::infinity())};
     const std::size_t sequences = number(in.sequences.count());
     std::vector<std::vector<std::size_t>> own(sequences), places(sequences);  // rows of each, and where they are in all
@@ -49,22 +49,21 @@ AttentionRows by_sequences(const Inputs& in, const std::vector<std::size_t>& row
 }  // namespace
 
 attention::Inputs sequence_of(const Inputs& in, int b) {
-    AttentionShape s = in.shape;
+    attention::AttentionShape s = in.shape;
     s.n_q = in.sequences.n_q(b), s.n_k = in.sequences.n_k(b);
-    attention::Inputs out{s, {}, {}, {}, in.scale};
-    const std::size_t d = number(s.head_dim);
+    attention::Inputs out{s, {}, {}, {}, in.scale, in.value_dim};
     /// From (rows, heads, d) to (heads, rows, d).
-    const auto take = [&](const std::vector<float>& from, std::vector<float>& to, int heads, int first, int rows) {
+    const auto take = [&](const std::vector<float>& from, std::vector<float>& to, int d, int heads, int first, int rows) {
         for (int head = 0; head < heads; ++head)
             for (int i = 0; i < rows; ++i) {
                 const auto row =
-                    from.begin() + static_cast<std::ptrdiff_t>((number(first + i) * number(heads) + number(head)) * d);
-                to.insert(to.end(), row, row + s.head_dim);
+                    from.begin() + static_cast<std::ptrdiff_t>((number(first + i) * number(heads) + number(head)) * number(d));
+                to.insert(to.end(), row, row + d);
             }
     };
-    take(in.Q, out.Q, s.heads, in.sequences.first_q(b), s.n_q);
-    take(in.K, out.K, s.kv_heads, in.sequences.first_k(b), s.n_k);
-    take(in.V, out.V, s.kv_heads, in.sequences.first_k(b), s.n_k);
+    take(in.Q, out.Q, s.head_dim, s.heads, in.sequences.first_q(b), s.n_q);
+    take(in.K, out.K, s.head_dim, s.kv_heads, in.sequences.first_k(b), s.n_k);
+    take(in.V, out.V, in.columns_of_V(), s.kv_heads, in.sequences.first_k(b), s.n_k);
     return out;
 }
 
@@ -74,9 +73,9 @@ std::string place_of_row(const Sequences& s, std::size_t row) {
     return fmt::format("sequence {} head {} query {}", b, row / total_q, query - s.first_q(b));
 }
 
-std::size_t place_in_O(const AttentionShape& s, std::size_t row, std::size_t x) {
+std::size_t place_in_O(const Shape& s, std::size_t row, std::size_t x) {
     const std::size_t head = row / number(s.n_q), query = row % number(s.n_q);
-    return (query * number(s.heads) + head) * number(s.head_dim) + x;
+    return (query * number(s.heads) + head) * number(s.columns_of_V()) + x;
 }
 
 AttentionRows reference_attention(const Inputs& inputs, const std::vector<std::size_t>& rows) {

@@ -21,7 +21,7 @@ attention::Inputs sequence_of(const Inputs& inputs, int b);
 /// A row of the results, as LSE numbers them: of query i of sequence b, in a head. "sequence 2 head 0 query 5".
 std::string place_of_row(const Sequences& sequences, std::size_t row);
 /// Element x of row r is, in O, at this place.
-std::size_t place_in_O(const AttentionShape& shape, std::size_t row, std::size_t x);
+std::size_t place_in_O(const Shape& shape, std::size_t row, std::size_t x);
 
 /// O and LSE of these rows, in double.
 attention::AttentionRows reference_attention(const Inputs& inputs, const std::vector<std::size_t>& rows);

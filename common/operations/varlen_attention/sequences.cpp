@@ -27,7 +27,7 @@ Sequences draw_sequences(const Lengths& lengths, std::uint64_t seed) {
     return sequences_of(n_q, n_k);
 }
 
-double scores(const AttentionShape& shape, const Sequences& sequences) {
+double scores(const Shape& shape, const Sequences& sequences) {
     double sum = 0;
     for (int b = 0; b < sequences.count(); ++b) {
         const int n_q = sequences.n_q(b), n_k = sequences.n_k(b);

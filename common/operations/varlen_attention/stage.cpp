@@ -13,25 +13,26 @@
 namespace flashladder::varlen_attention {
 namespace {
 
-/// Strides of (rows, heads, head_dim) without gaps.
-void fill_in(Strides& strides, int heads, int head_dim) {
-    if (strides == Strides{}) strides = {0, head_dim, std::int64_t(heads) * head_dim};
-}
+/// Strides of (rows, heads, columns) without gaps.
+Strides without_gaps(std::int64_t heads, std::int64_t columns) { return {0, columns, heads * columns}; }
 
 }  // namespace
 
 Stage::Stage(attention::Support supports, void (*launch_supported)(const Args&),
-             std::size_t (*scratch_bytes)(const AttentionShape&, int sequences))
+             std::size_t (*scratch_bytes)(const Shape&, int sequences))
     : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
 
-std::string Stage::why_cannot(const AttentionShape& shape, int sequences, bool wants_lse) const {
+std::string Stage::why_cannot(const Shape& shape, int sequences, bool wants_lse) const {
     std::string why = why_not_on_this_gpu(*this);
-    AttentionShape with_rows = shape;  // attention has none without
+    attention::AttentionShape with_rows = shape;  // attention has none without
     with_rows.n_q = std::max(shape.n_q, 1), with_rows.n_k = std::max(shape.n_k, 1);
     if (why.empty()) why = attention::why_unsupported(supports, with_rows, wants_lse);
     const auto refuse = [&](bool condition, const std::string& text) {
         if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
+    const std::vector<int>& widths = supports.head_dims;
+    refuse(std::ranges::find(widths, shape.columns_of_V()) == widths.end(),
+           fmt::format("value_dim {} is not supported: none that is no head_dim either", shape.value_dim));
     refuse(shape.batch != 1, fmt::format("batch is {}, but packed sequences are one", shape.batch));
     for (const auto& [total, value] : {std::pair("total_q", shape.n_q), {"total_k", shape.n_k}})
         refuse(value < 0, fmt::format("{} is {}, but must be at least 0", total, value));
@@ -43,20 +44,20 @@ std::string Stage::why_cannot(const AttentionShape& shape, int sequences, bool w
 
 void Stage::launch(const Args& given) const {
     Args args = given;
-    const AttentionShape& s = args.shape;
+    const Shape s = args.whole_shape();
     std::string why = why_cannot(s, args.sequences, args.lse != nullptr);
     const auto refuse = [&](bool condition, const std::string& text) {
         if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
     };
     attention::Placed tensors[] = {{"Q", args.Q, args.Q_strides, 1, s.heads, s.n_q, s.head_dim, false},
                                    {"K", args.K, args.K_strides, 1, s.kv_heads, s.n_k, s.head_dim, false},
-                                   {"V", args.V, args.V_strides, 1, s.kv_heads, s.n_k, s.head_dim, false},
-                                   {"O", args.O, args.O_strides, 1, s.heads, s.n_q, s.head_dim, true}};
+                                   {"V", args.V, args.V_strides, 1, s.kv_heads, s.n_k, s.columns_of_V(), false},
+                                   {"O", args.O, args.O_strides, 1, s.heads, s.n_q, s.columns_of_V(), true}};
     for (attention::Placed& tensor : tensors) {
         if (tensor.rows == 0) continue;  // it may have no address
         refuse(!tensor.pointer, fmt::format("{} is a null pointer", tensor.name));
         if (!why.empty()) break;  // nor do strides mean anything
-        fill_in(tensor.strides, static_cast<int>(tensor.heads), s.head_dim);
+        if (tensor.strides == Strides{}) tensor.strides = without_gaps(tensor.heads, tensor.columns);
         tensor.fill_in_strides();
         const std::string bad = tensor.why_bad(supports.strides ? "" : "strides are not supported", s.dtype);
         refuse(!bad.empty(), bad);
@@ -73,7 +74,7 @@ void Stage::launch(const Args& given) const {
     if (s.n_q == 0) return;
     if (s.n_k == 0) {  // nothing is read, but a tensor map wants an address and strides
         args.K = args.V = args.Q;
-        args.K_strides = args.V_strides = {0, s.head_dim, std::int64_t(s.kv_heads) * s.head_dim};
+        args.K_strides = args.V_strides = without_gaps(s.kv_heads, s.head_dim);
     }
     launch_supported_(args);
 }
@@ -104,7 +105,8 @@ void Stage::launch(const DeviceData& data) const {
                  .stream = data.stream},
                 static_cast<int>(data.problem.at("batch")),
                 static_cast<const int*>(tensor("cu_seqlens_q")),
-                static_cast<const int*>(tensor("cu_seqlens_k"))});
+                static_cast<const int*>(tensor("cu_seqlens_k")),
+                shape_of(data.problem).value_dim});
 }
 
 const Stage& find_stage(std::string_view name) {

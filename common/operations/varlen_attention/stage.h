@@ -13,13 +13,13 @@ namespace flashladder::varlen_attention {
 class Stage : public flashladder::Stage {
 public:
     Stage(attention::Support supports, void (*launch_supported)(const Args&),
-          std::size_t (*scratch_bytes)(const AttentionShape&, int sequences));
+          std::size_t (*scratch_bytes)(const Shape&, int sequences));
 
     attention::Support supports;
 
     /// In one line why it cannot do this, and "" if it can.
-    std::string why_cannot(const AttentionShape& shape, int sequences, bool wants_lse) const;
-    std::size_t scratch_bytes(const AttentionShape& shape, int sequences) const {
+    std::string why_cannot(const Shape& shape, int sequences, bool wants_lse) const;
+    std::size_t scratch_bytes(const Shape& shape, int sequences) const {
         return scratch_bytes_(shape, sequences);
     }
     /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
@@ -38,7 +38,7 @@ public:
 
 private:
     void (*launch_supported_)(const Args&);
-    std::size_t (*scratch_bytes_)(const AttentionShape&, int sequences);
+    std::size_t (*scratch_bytes_)(const Shape&, int sequences);
 };
 using Registration = RegistrationOf<Stage>;
 

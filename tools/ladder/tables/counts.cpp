@@ -281,7 +281,7 @@ std::string counted_sequences_table(const nlohmann::json& r, const Arguments& ar
         };
         const SequencesInWords sequences(shape);
         heads = shape.at("heads").dump();
-        table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
+        table.add({sequences.d, shape.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
                    sequences.queries, sequences.share, readable_bytes(read("K") + read("V")), readable_bytes(read("Q")),
                    fmt::format("{:.0f}", Totals(row.at("counts").at("total")).matrix_instructions)});
     }

@@ -244,8 +244,8 @@ std::string pages_beside_table(const nlohmann::json& r, const Arguments&) {
 /// Sequences of unlike length, packed.
 std::string varlen_beside_table(const nlohmann::json& r, const Arguments&) {
     const BesidePeers beside(r.at("rows"));
-    const Table table = microseconds_beside(r.at("rows"), beside, {{"d", "head_dim"}, {"causal", "causal"}, {"heads", "heads"},
-                                                                   {"sequences", "sequences"}, {"rows in all", "rows"}}, false);
+    const Table table = microseconds_beside(r.at("rows"), beside, {{"d", "head_dim"}, {"of V", "value_dim"}, {"causal", "causal"},
+                                                                   {"heads", "heads"}, {"sequences", "sequences"}, {"rows in all", "rows"}}, false);
     return fmt::format("{}\nMicroseconds, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
                        "cuDNN {}. {}",
                        table.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"), r.value("cudnn", "unknown"),

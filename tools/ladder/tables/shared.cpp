@@ -188,6 +188,7 @@ SequencesInWords::SequencesInWords(const nlohmann::json& shape) {
     queries = std::to_string(operation.tensors(problem).front().extents.front());
     const double of_each = double(size("n_q")) * double(size("n_k")) / (size("causal") ? 2 : 1);
     share = percent(operation.units(problem), of_each * double(size("batch")) * double(size("heads")));
+    d = std::to_string(size("head_dim")) + (size("value_dim") > 0 ? fmt::format("/{}", size("value_dim")) : "");
 }
 
 }  // namespace flashladder::tables

@@ -66,7 +66,7 @@ struct ListsInWords {
 /// Of packed sequences: how many and how long in words, how many queries they have in all, and which share of the scores
 /// they are that padded ones would have.
 struct SequencesInWords {
-    std::string lengths, queries, share;
+    std::string lengths, queries, share, d;  // "192/128" where V has other columns than Q and K
 
     explicit SequencesInWords(const nlohmann::json& shape);
 };

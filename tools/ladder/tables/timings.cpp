@@ -172,7 +172,7 @@ std::string sequences_table(const nlohmann::json& r, const Arguments& arguments)
         const SequencesInWords sequences(s);
         words = fmt::format("{} heads, {}; operations are those of scores that are seen", s.at("heads").dump(),
                             row.at("dtype").get<std::string>());
-        table.add({s.at("head_dim").dump(), s.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
+        table.add({sequences.d, s.at("causal").get<bool>() ? "yes" : "no", sequences.lengths,
                    sequences.queries, sequences.share, milliseconds(row), tflops(row)});
     }
     if (table.empty()) return no_rows(timings_file, arguments);
