@@ -31,8 +31,9 @@ std::vector<int> drawn_head_dims(std::mt19937_64& random) {
     int narrower = 0;
     for (const int head_dim : stage_under_test().supports.head_dims) {
         const int d = tiles_of(head_dim).d;
-        if (d == head_dim)
-            all.push_back(random() % 2 ? d : narrower + 8 * (1 + int(random() % unsigned((d - narrower) / 8)))), narrower = d;
+        if (d != head_dim) continue;
+        all.push_back(random() % 2 ? d : narrower + 8 * (1 + int(random() % unsigned((d - narrower) / 8))));
+        narrower = d;
     }
     return all;
 }
@@ -215,6 +216,19 @@ TEST_CASE("agrees with the reference: lengths at which tiles end, one more and o
             const auto n_q = lengths_about_tiles(random, head_dim);
             const auto n_k = random() % 2 ? n_q : lengths_about_tiles(random, head_dim);
             if (!check_agrees(case_of(n_q, n_k, head_dim, causal), Values::normal, random())) return;
+        }
+}
+
+TEST_CASE("agrees with the reference: V and O with other columns than Q and K") {
+    std::mt19937_64 random(test_seed());
+    const std::vector<int>& all = stage_under_test().supports.head_dims;
+    const auto drawn = [&] { return all[random() % all.size()]; };
+    for (const auto& [head_dim, value_dim] :
+         {std::pair(192, 128), {184, 104}, {drawn(), 256}, {drawn(), 8}, {drawn(), drawn()}})
+        for (const bool causal : {false, true}) {
+            Case c = case_of({1, 130, 0, 70, 300}, {65, 129, 4, 0, 290}, head_dim, causal, 4, 2);
+            c.shape.value_dim = value_dim;
+            if (!check_agrees(c, Values::normal, random())) return;
         }
 }
 
@@ -518,7 +532,8 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
         CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
     };
     CHECK(told([](Args&) {}) == "(no refusal)");
-    check_refusal([](Args& a) { a.shape.head_dim = 84; }, "head_dim 84 is not supported (only multiples of 8 up to 256)");
+    check_refusal([](Args& a) { a.shape.head_dim = 84; },
+                  "head_dim 84 is not supported (only multiples of 8 up to 256)");
     check_refusal([](Args& a) { a.shape.head_dim = 264; }, "head_dim 264");
     check_refusal([](Args& a) { a.value_dim = 20; }, "value_dim 20 is not supported");
     check_refusal([](Args& a) { a.shape.n_q = -1; }, "total_q is -1");
