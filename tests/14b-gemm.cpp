@@ -21,6 +21,7 @@
 #include "operations/gemm/operation.h"
 #include "operations/gemm/stage.h"
 #include "ptx/elements.h"
+#include "suite.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -453,16 +454,6 @@ TEST_CASE("gemm: other numbers, within the rounding of float and of the result")
         CHECK_MESSAGE(is_near, element_text(place, DType::bf16, is, wanted, allowed));
         if (!is_near) return;
     }
-}
-
-/// The line with which it is refused.
-std::string refusal(const Stage& stage, const Args& args) {
-    try {
-        stage.launch(args);
-    } catch (const std::invalid_argument& error) {
-        return error.what();
-    }
-    return "(no refusal)";
 }
 
 TEST_CASE("gemm: refuses what it cannot do in one line that names it") {

@@ -254,28 +254,11 @@ TEST_CASE("variants agree with the reference") {
     }
 }
 
-/// The line with which the stage refuses `args`.
-std::string refusal(const ForwardArgs& args) {
-    try {
-        stage_under_test().launch(args);
-    } catch (const std::invalid_argument& error) {
-        return error.what();
-    }
-    return "(no refusal)";
-}
-
 TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const Stage& stage = stage_under_test();
     const Inputs inputs = make_inputs(shape_of(2, 8, 8, 64), Values::normal, 1);
     const DeviceProblem problem(stage, inputs, false);
-    const auto check_refusal = [&](auto change, const std::string& part) {
-        ForwardArgs args = problem.args();
-        change(args);
-        const std::string line = refusal(args);
-        CHECK_MESSAGE(line.starts_with(stage.name() + ": "), line);
-        CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
-        CHECK(line.find('\n') == std::string::npos);
-    };
+    const auto check_refusal = check_refusal_of(stage, problem.args());
     check_refusal([](auto& a) { a.shape.head_dim = 80; }, "head_dim 80");
     check_refusal([](auto& a) { a.shape.batch = 0; }, "batch is 0");
     check_refusal([](auto& a) { a.shape.heads = -1; }, "heads is -1");

@@ -14,6 +14,7 @@
 #include "launch.h"
 #include "operations/gated_product/operation.h"
 #include "operations/gated_product/stage.h"
+#include "suite.h"
 #include "test_seed.h"
 
 #ifndef FLASHLADDER_GPU
@@ -170,17 +171,8 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const Data in = fresh({64, 64, 64});
     const DeviceProblem problem(stage, in);
     const DeviceData data = problem.data();
-    const auto check_refusal = [&](auto change, const std::string& line) {
-        Args args{{64, 64, 64}, data.tensors.at("A"), data.tensors.at("B"), data.tensors.at("G"), data.tensors.at("C")};
-        change(args);
-        std::string found = "(no refusal)";
-        try {
-            stage.launch(args);
-        } catch (const std::invalid_argument& error) {
-            found = error.what();
-        }
-        CHECK_MESSAGE(found.starts_with(stage.name() + ": " + line), found);
-    };
+    const auto check_refusal = check_refusal_of(stage, Args{{64, 64, 64}, data.tensors.at("A"), data.tensors.at("B"),
+                                                            data.tensors.at("G"), data.tensors.at("C")});
     check_refusal([](Args& a) { a.shape.N = 260; }, "N is 260, but must be a positive multiple of 8");
     check_refusal([](Args& a) { a.shape.M = 0; }, "M is 0, but must be a positive multiple of 8");
     check_refusal([](Args& a) { a.G = nullptr; }, "G is a null pointer");

@@ -506,18 +506,8 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const DeviceProblem problem(stage, data);
     const DeviceData device = problem.data();
     const auto at = [&](const char* name) { return device.tensors.at(name); };
-    const auto check_refusal = [&](auto change, const std::string& part) {
-        Args args{{.shape = s, .Q = at("Q"), .K = at("K"), .V = at("V"), .O = at("O")}, s.window};
-        change(args);
-        std::string line = "(no refusal)";
-        try {
-            stage.launch(args);
-        } catch (const std::invalid_argument& error) {
-            line = error.what();
-        }
-        CHECK_MESSAGE(line.starts_with(stage.name() + ": "), line);
-        CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
-    };
+    const auto check_refusal = check_refusal_of(
+        stage, Args{{.shape = s, .Q = at("Q"), .K = at("K"), .V = at("V"), .O = at("O")}, s.window});
     check_refusal([](Args& a) { a.shape.head_dim = 80; }, "head_dim 80");
     check_refusal([](Args& a) { a.shape.n_q = 0; }, "n_q is 0");
     check_refusal([](Args& a) { a.shape.kv_heads = 3; }, "kv_heads 3");

@@ -315,47 +315,29 @@ TEST_CASE("refuses what it does not support, naming stage, limit and value") {
     const Stage& stage = stage_under_test();
     const Case c = case_of(2, 64, 64, true, 2, 1);
     const Ranks guarded(c, data_of(attention::make_inputs(c.shape, Values::normal, 1), c.ranks, true));
-    const auto told = [&](auto change) -> std::string {
-        Args args = guarded.args;
-        change(args);
-        try {
-            stage.launch(args);
-        } catch (const std::invalid_argument& error) {
-            return error.what();
-        }
-        return "(no refusal)";
-    };
-    const auto check_refusal = [&](const std::string& line, const std::string& part) {
-        CHECK_MESSAGE(line.starts_with(stage.name() + ": "), line);
-        CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
-    };
-    CHECK(told([](Args&) {}) == "(no refusal)");
-    check_refusal(told([](Args& a) { a.shape.head_dim = 80; }), "head_dim 80");
-    check_refusal(told([](Args& a) { a.shape.n_k = 64; }), "n_q is 128 and n_k 64");
-    check_refusal(told([](Args& a) { a.shape.n_q = a.shape.n_k = 126; }), "n is 126, but must be a multiple of 4");
-    check_refusal(told([](Args& a) { a.shape.n_q = a.shape.n_k = 127, a.shape.causal = false; }),
+    CHECK(refusal(stage, guarded.args) == "(no refusal)");
+    const auto check_refusal = check_refusal_of(stage, guarded.args);
+    check_refusal([](Args& a) { a.shape.head_dim = 80; }, "head_dim 80");
+    check_refusal([](Args& a) { a.shape.n_k = 64; }, "n_q is 128 and n_k 64");
+    check_refusal([](Args& a) { a.shape.n_q = a.shape.n_k = 126; }, "n is 126, but must be a multiple of 4");
+    check_refusal([](Args& a) { a.shape.n_q = a.shape.n_k = 127, a.shape.causal = false; },
                   "n is 127, but must be a multiple of the number of ranks, 2");
-    check_refusal(told([](Args& a) { a.shape.kv_heads = 3; }), "kv_heads 3");
-    check_refusal(told([](Args& a) { a.shape.dtype = DType::f32; }), "dtype f32");
-    check_refusal(told([](Args& a) { a.ranks[1].V = nullptr; }), "V of rank 1 is a null pointer");
-    check_refusal(told([](Args& a) { a.ranks[0].K = static_cast<const char*>(a.ranks[0].K) + 4; }),
+    check_refusal([](Args& a) { a.shape.kv_heads = 3; }, "kv_heads 3");
+    check_refusal([](Args& a) { a.shape.dtype = DType::f32; }, "dtype f32");
+    check_refusal([](Args& a) { a.ranks[1].V = nullptr; }, "V of rank 1 is a null pointer");
+    check_refusal([](Args& a) { a.ranks[0].K = static_cast<const char*>(a.ranks[0].K) + 4; },
                   "K of rank 0 is not aligned to 16 bytes");
-    check_refusal(told([](Args& a) { a.scale = nan; }), "scale is nan");
-    check_refusal(told([](Args& a) { a.scale = -1; }), "scale is -1");
-    check_refusal(told([](Args& a) { a.ranks.clear(); }), "ranks is 0");
-    const auto told_of_round = [&](int ranks, int rank, int round) -> std::string {
+    check_refusal([](Args& a) { a.scale = nan; }, "scale is nan");
+    check_refusal([](Args& a) { a.scale = -1; }, "scale is -1");
+    check_refusal([](Args& a) { a.ranks.clear(); }, "ranks is 0");
+    const auto of_round = [&](int rank, int round) {
         RoundArgs args = guarded.round(0, 0);
-        args.ranks = ranks, args.rank = rank, args.round = round;
-        try {
-            stage.launch_round(args);
-        } catch (const std::invalid_argument& error) {
-            return error.what();
-        }
-        return "(no refusal)";
+        args.rank = rank, args.round = round;
+        return refusal([&] { stage.launch_round(args); });
     };
-    CHECK(told_of_round(2, 0, 0) == "(no refusal)");
-    check_refusal(told_of_round(2, 2, 0), "rank is 2, but there are 2");
-    check_refusal(told_of_round(2, 0, -1), "round is -1");
+    CHECK(of_round(0, 0) == "(no refusal)");
+    check_refusal_line(of_round(2, 0), stage.name(), "rank is 2, but there are 2");
+    check_refusal_line(of_round(0, -1), stage.name(), "round is -1");
     check_cuda(cudaDeviceSynchronize(), "launch");
 }
 

@@ -33,4 +33,10 @@ void check_count(const std::string& what, std::uint64_t found, std::uint64_t exp
     check_count(fmt::format("{} ({})", what, where), found, expected);
 }
 
+void check_refusal_line(const std::string& line, const std::string& stage, const std::string& part) {
+    CHECK_MESSAGE(line.starts_with(stage + ": "), line);
+    CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
+    CHECK_MESSAGE((line.find('\n') == std::string::npos), line);
+}
+
 }  // namespace flashladder

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #ifndef FLASHLADDER_GPU
@@ -43,5 +44,32 @@ int drawn_length(int tile, int least, int most, std::uint64_t turn);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t least, std::uint64_t most);
 void check_count(const std::string& what, std::uint64_t found, std::uint64_t expected, const std::string& where);
+
+/// The line with which a launch is refused; "(no refusal)" if it is not.
+template <class Launch>
+std::string refusal(Launch launch) {
+    try {
+        launch();
+    } catch (const std::invalid_argument& error) {
+        return error.what();
+    }
+    return "(no refusal)";
+}
+template <class Stage, class Args>
+std::string refusal(const Stage& stage, const Args& args) {
+    return refusal([&] { stage.launch(args); });
+}
+/// Fails if this is not one line of the stage's, or does not say `part`.
+void check_refusal_line(const std::string& line, const std::string& stage, const std::string& part);
+
+/// check(change, part) fails if the stage does not refuse, by such a line, arguments that are good but for the change.
+template <class Stage, class Args>
+auto check_refusal_of(const Stage& stage, const Args& good) {
+    return [&stage, good](auto change, const std::string& part) {
+        Args args = good;
+        change(args);
+        check_refusal_line(refusal(stage, args), stage.name(), part);
+    };
+}
 
 }  // namespace flashladder
