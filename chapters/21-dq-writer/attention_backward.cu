@@ -9,7 +9,7 @@
 // Costs     224 KB of shared memory, and words in device memory through which blocks wait for one another
 // Source    roles and writer: FlashAttention-3 (Shah et al., 2024), backward pass; one warpgroup for all of dQ:
 //           ThunderKittens (Spector et al., 2024); the first one writes: ours
-// Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; sm_90a
+// Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; any strides; sm_90a
 #include "lcsf/ring.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention_backward/backward_maps.h"
@@ -86,12 +86,12 @@ struct Problem {
 /// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes.
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
-find_statistics(const Element* O, const Element* dO, const float* lse, Statistics* statistics, std::uint32_t* states,
+find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics* statistics, std::uint32_t* states,
                 std::uint32_t* blocks_done, int N_q, int padded) {
     constexpr int lanes = d / chunk;
     const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
-    const float D = row_dot<d>(O, dO, std::size_t(head) * N_q + i, i < N_q);
+    const float D = row_dot<d>(O.row(blockIdx.z, blockIdx.y, i), dO.row(blockIdx.z, blockIdx.y, i), i < N_q);
     if (i >= padded || threadIdx.x % lanes != 0) return;
     const std::size_t step = (std::size_t(head) * padded + i) / B_r;
     statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
@@ -408,7 +408,7 @@ dq_writer(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__
 }
 
 const Support supports{.stage = "21-dq-writer", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
-                       .causal = true, .grouped_query = true, .compute_capability = 90};
+                       .causal = true, .grouped_query = true, .strides = true, .compute_capability = 90};
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
@@ -426,11 +426,11 @@ void launch(const BackwardArgs& args) {
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using QueryTile = typename Memory<Element, d>::QueryTile;
         using KeyTile = typename Memory<Element, d>::KeyTile;
-        const auto in = [](const void* tensor) { return static_cast<const Element*>(tensor); };
         const int padded = blocks_of(s.n_q, B_r) * B_r;
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
-        launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream}, in(args.O), in(args.dO),
-                      args.lse, statistics, states, blocks_done, s.n_q, padded);
+        launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
+                      Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, args.lse,
+                      statistics, states, blocks_done, s.n_q, padded);
         const auto order = key_block_order(s, B_c<d>, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         const Problem p{s.n_q,      s.n_k,      s.heads / s.kv_heads, order, args.scale,
                         statistics, dQ_sums,    states,               blocks_done};

@@ -234,6 +234,19 @@ def test_without_a_wish_for_gradients_there_is_no_lse(monkeypatch):
 
 
 @needs_torch
+@pytest.mark.parametrize("stage", [*backward_names(lambda stage: stage["strides"]), "best"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_any_strides(stage, device):
+    given = leaves(*inputs((2, 70, 4, 64), (2, 90, 2, 64)), dtype="bfloat16", device=device)
+    turned = [x.transpose(1, 2) for x in given]
+    out = flashladder.attention(*turned, causal=True, stage=STRIDES, stage_backward=stage)
+    dout = torch.randn_like(out)
+    got = torch.autograd.grad(out, given, dout)
+    expected = double_gradients(*(as_array(x.detach().float()) for x in (*turned, dout)), causal=True)
+    check_gradients([as_array(x.float().transpose(1, 2)) for x in got], expected, ALLOWED_ERRORS["bfloat16"])
+
+
+@needs_torch
 def test_the_lse_has_no_gradient():
     q, k, v = leaves(*inputs())
     out, lse = flashladder.attention(q, k, v, stage=FLOAT, return_lse=True)

@@ -3,17 +3,10 @@
 
 #include "harness/device_buffer.h"
 #include "operations/attention/comparison.h"
+#include "operations/attention/layout.h"
 #include "operations/attention/stage.h"
 
 namespace flashladder::attention {
-
-/// How the tensors lie in device memory.
-enum class Layout {
-    heads_first,     // (batch, heads, rows, head_dim)
-    sequence_first,  // (batch, rows, heads, head_dim)
-    padded,          // heads first, with a gap behind each row, of another size in each tensor
-};
-const char* to_string(Layout layout);
 
 /// All device memory that one run of a stage needs, and the arguments that point to it.
 struct DeviceProblem {
@@ -24,9 +17,8 @@ struct DeviceProblem {
 
     AttentionShape shape;
     float scale;
-    Layout layout;
-    Strides Q_strides, K_strides, V_strides, O_strides;
-    DeviceBuffer Q, K, V, O, lse, scratch;
+    LaidOut Q, K, V, O;
+    DeviceBuffer lse, scratch;
     bool wants_lse;
 };
 

@@ -116,8 +116,9 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const Gr
     const std::size_t d = static_cast<std::size_t>(shape.head_dim);
     Comparison c{compare_one(outputs.dQ, d, shape.dtype, reference.dQ, yardstick.dQ, judge),
                  compare_one(outputs.dK, d, shape.dtype, reference.dK, yardstick.dK, judge),
-                 compare_one(outputs.dV, d, shape.dtype, reference.dV, yardstick.dV, judge)};
-    c.passed = c.dQ.passed && c.dK.passed && c.dV.passed;
+                 compare_one(outputs.dV, d, shape.dtype, reference.dV, yardstick.dV, judge),
+                 outputs.written_gap_bytes};
+    c.passed = c.dQ.passed && c.dK.passed && c.dV.passed && c.written_gap_bytes == 0;
     return c;
 }
 
@@ -126,7 +127,7 @@ std::string Comparison::describe(const AttentionShape& shape) const {
     const char* in_front = ": ";
     const auto add = [&](const char* name, const GradientComparison& c, int heads, int rows, const char* row_name) {
         const std::size_t row = c.worst_row_index, head = row / static_cast<std::size_t>(rows);
-        if (c.passed && !passed) return;  // others are what is to be told
+        if (c.passed && !(dQ.passed && dK.passed && dV.passed)) return;  // others are what is to be told
         text += std::exchange(in_front, "\n");
         if (c.factor != 1) {
             const std::string words = words_for(c.factor, shape.head_dim);
@@ -141,6 +142,8 @@ std::string Comparison::describe(const AttentionShape& shape) const {
         text += fmt::format("{}'s relative error is {:.2e} (allowed {:.2g}), its worst row's {:.2e} (allowed {:.2e})", name, c.error,
                             c.allowed_error, c.worst_row, c.allowed_worst_row);
     };
+    if (written_gap_bytes > 0)
+        text += fmt::format("{}{} bytes written between rows of gradients", std::exchange(in_front, "\n"), written_gap_bytes);
     add("dV", dV, shape.kv_heads, shape.n_k, "key");  // in the order in which they are found: what is wrong first says most
     add("dQ", dQ, shape.heads, shape.n_q, "query");
     add("dK", dK, shape.kv_heads, shape.n_k, "key");

@@ -14,6 +14,7 @@ struct Outputs {
     std::vector<float> dQ;  // (batch, heads, n_q, head_dim)
     std::vector<float> dK;  // (batch, kv_heads, n_k, head_dim)
     std::vector<float> dV;  // (batch, kv_heads, n_k, head_dim)
+    std::size_t written_gap_bytes = 0;  // of all three
 };
 
 /// How far one gradient is from the reference, against how far it may be.
@@ -31,6 +32,7 @@ struct GradientComparison {
 
 struct Comparison {
     GradientComparison dQ, dK, dV;
+    std::size_t written_gap_bytes = 0;  // none is allowed
     bool passed = false;
     /// What is wrong and where, with found and expected numbers: a gradient a line.
     std::string describe(const AttentionShape& shape) const;

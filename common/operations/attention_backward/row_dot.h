@@ -3,18 +3,30 @@
 
 #include <cuda_runtime.h>
 
+#include "tensor.h"
 #include "tile/shared_tile.h"
 
 namespace flashladder::attention_backward {
 
+/// A (batch, heads, rows, d) tensor, of any strides.
+template <class Element>
+struct Rows {
+    const void* tensor;
+    Strides strides;
+
+    __device__ __forceinline__ const Element* row(int batch, int head, int i) const {
+        return static_cast<const Element*>(tensor) + batch * strides.batch + head * strides.head + i * strides.row;
+    }
+};
+
 /// The product of a row of O and of dO, d elements each; 0 unless `exists`. By d / 8 lanes of a warp that are
 /// neighbours, 16 bytes a lane. All lanes of the warp call it, and all of the row have the result.
 template <int d, class Element>
-__device__ __forceinline__ float row_dot(const Element* O, const Element* dO, std::size_t row, bool exists) {
+__device__ __forceinline__ float row_dot(const Element* O, const Element* dO, bool exists) {
     constexpr int lanes = d / tile::chunk;
     float sum = 0;
     if (exists) {
-        const std::size_t at = row * d + threadIdx.x % lanes * tile::chunk;
+        const unsigned at = threadIdx.x % lanes * tile::chunk;
         const uint4 O_chunk = *reinterpret_cast<const uint4*>(O + at);
         const uint4 dO_chunk = *reinterpret_cast<const uint4*>(dO + at);
         const auto *o = reinterpret_cast<const Element*>(&O_chunk), *g = reinterpret_cast<const Element*>(&dO_chunk);
