@@ -152,9 +152,9 @@ TEST_CASE("agrees with the reference: any strides") {
                 shape.batch = 2, shape.dtype = dtype_number(++turn), shape.causal = turn / 2 % 2;
                 if (supports().grouped_query) shape.kv_heads = shape.heads / 2;
                 const Inputs in = backward_inputs(shape, Values::normal, test_seed());
-                const Comparison c = check(stage_under_test(), in, Judge::both_rules, 1 << 20, layout);
-                CHECK_MESSAGE(c.passed, attention::to_string(layout), ", ", c.describe(shape));
-                if (!c.passed) return;
+                const std::string wrong = fault(in, Judge::both_rules, attention::to_string(layout), layout);
+                CHECK_MESSAGE(wrong.empty(), wrong);
+                if (!wrong.empty()) return;
             }
 }
 
@@ -348,9 +348,9 @@ AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim) {
     return shape;
 }
 
-std::string fault(const Inputs& inputs, Judge judge, const std::string& what) {
+std::string fault(const Inputs& inputs, Judge judge, const std::string& what, attention::Layout layout) {
     try {
-        const Comparison result = check(stage_under_test(), inputs, judge);
+        const Comparison result = check(stage_under_test(), inputs, judge, std::size_t(1) << 20, layout);
         return result.passed ? "" : behind(what, result.describe(inputs.shape()));
     } catch (const CudaError& error) {  // which has nothing to do with `what`
         return error.what();

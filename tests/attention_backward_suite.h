@@ -31,7 +31,8 @@ AttentionShape grouped(AttentionShape shape);
 
 /// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is. Before numbers that are
 /// wrong stands `what`, but not before what ended a kernel.
-std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules, const std::string& what = "");
+std::string fault(const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules, const std::string& what = "",
+                  attention::Layout layout = attention::Layout::heads_first);
 /// The same of one gradient, "dQ", "dK" or "dV".
 std::string fault_of(const std::string& gradient, const Inputs& inputs,
                      attention::Judge judge = attention::Judge::both_rules, const std::string& what = "");
