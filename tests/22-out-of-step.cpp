@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -376,6 +377,46 @@ TEST_CASE("agrees with the reference: lengths near the edges of steps and of blo
 TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they hold") {
     for (const int d : {64, 128})
         check_hidden_keys_reach_nobody(shape_of(1, 400, 400, d), keys_of_a_block(d), keys_of_a_block(d));
+}
+
+TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and many, in a launch behind another one") {
+    const Stage& stage = find_stage("22-out-of-step/deterministic");
+    std::mt19937_64 random(test_seed());
+    std::uint64_t turn = test_seed();
+    for (const auto& [n_q, n_k] : {std::pair(drawn_length(64, 65, 300, turn), drawn_length(128, 129, 700, turn + 1)),
+                                   {500, 200}, {64, 513}, {3, 1}})
+        for (const bool is_causal : {false, true}) {
+            AttentionShape shape = shape_of(4, n_q, n_k, turn++ % 2 ? 64 : 128);
+            shape.causal = is_causal, shape.kv_heads = 2, shape.batch = 1 + int(turn % 2);
+            if (n_q > 400) shape.heads = 2;
+            const Inputs in = backward_inputs(shape, Values::normal, random());
+            try {
+                const Comparison compared = check(stage, in);
+                CHECK_MESSAGE(compared.passed, compared.describe(shape));
+                const Outputs expected = run(stage, in);
+                DeviceProblem problem(stage, in);
+                for (const int multiprocessors : {1, 2, 5, 40}) {
+                    const VirtualGpu gpu(multiprocessors);
+#ifndef FLASHLADDER_GPU
+                    emulator::reseed(random());
+#endif
+                    problem.scratch.fill(multiprocessors), problem.dQ.fill(0xFF);
+                    for (int launched = 0; launched < 2; ++launched) {
+                        stage.launch(problem.args());
+                        check_cuda(cudaDeviceSynchronize(), "launch");
+                        check_same_bits(problem.outputs(), expected,
+                                        fmt::format("with other multiprocessors, {}, launch {} ({})", multiprocessors,
+                                                    launched, attention::to_string(shape)));
+                    }
+                }
+            } catch (const CudaError& error) {
+                FAIL_CHECK(std::string(error.what()));
+                return;
+            }
+        }
+#ifndef FLASHLADDER_GPU
+    emulator::reseed(test_seed());
+#endif
 }
 
 #ifndef FLASHLADDER_GPU

@@ -248,9 +248,10 @@ std::string describe_stages(const char* own_name, bool Support::*own) {
         for (const DType dtype : s.dtypes) dtypes.push_back(to_string(dtype));
         nlohmann::json forms = nlohmann::json::array();
         for (const Stage& form : variants())
-            if (form.folder() == s.stage)
-                forms.push_back({{"variant", form.variant()},
-                                 {"head_dims", dynamic_cast<const OperationStage&>(form).supports.head_dims}});
+            if (form.folder() == s.stage) {
+                const Support& of = dynamic_cast<const OperationStage&>(form).supports;
+                forms.push_back({{"variant", form.variant()}, {"head_dims", of.head_dims}, {own_name, of.*own}});
+            }
         all.push_back({{"stage", s.stage},
                        {"head_dims", s.head_dims},
                        {"dtypes", dtypes},

@@ -34,7 +34,7 @@ typedef struct FlashLadderForward {
 /* The stages and what they can do, as JSON that lives as long as the library: [{"stage": "04-tensor-cores",
  * "head_dims": [64, 128], "dtypes": ["bf16", "f16"], "causal": true, "lse": true, "grouped_query": true,
  * "strides": false, "compute_capability": 0, "max_batch_heads": 0, "max_n_k": 0, "variants": [{"variant": "split-K",
- * "head_dims": [64, 128]}, ...]}, ...]; a maximum of 0 is none, but batch and heads are at most 65535 each.
+ * "head_dims": [64, 128], "lse": false}, ...]}, ...]; a maximum of 0 is none, but batch and heads are at most 65535 each.
  * compute_capability is what the GPU must have, 90 for 9.0. A variant is a stage too, by the name
  * "04-tensor-cores/split-K"; variants take bf16, and some are not causal. */
 const char* flashladder_stages(const char** json);

@@ -94,10 +94,10 @@ def check_lse(backend, stage):
         raise ValueError(f"{stage} gives no LSE, which gradients need; stages that do are {', '.join(able)}")
 
 
-def backward_stage(backend, stage, qkv, contiguous, causal):
+def backward_stage(backend, stage, qkv, contiguous, causal, deterministic=False):
     """The stage that is to compute the gradients; of "best" the highest that can. ValueError if it cannot, or if there
     is none. `qkv()` gives q, k and v each time anew, for a capsule can be opened once. `contiguous`: whether they are,
-    which stages without strides need."""
+    which stages without strides need. `deterministic`: "best" is one that gives the same bits in each launch."""
     described = _backward_described(backend)
     plain, known = _names(described)
     if stage != "best" and stage not in known:
@@ -111,14 +111,20 @@ def backward_stage(backend, stage, qkv, contiguous, causal):
     if stage != "best":
         check(stage)
         return stage
+    able = plain
+    if deterministic:
+        able = [name for s in described
+                for name in [f"{s['stage']}/{form['variant']}" for form in s["variants"] if form["deterministic"]] +
+                [s["stage"]] * s["deterministic"]]
     reasons = []
-    for name in reversed(plain):
+    for name in reversed(able):
         try:
             check(name)
             return name
         except ValueError as error:
             reasons.append(str(error))
-    raise ValueError(f"no stage has these gradients ({'; '.join(reasons)})")
+    raise ValueError(f"no stage has these gradients{' with the same bits in each launch' * deterministic} "
+                     f"({'; '.join(reasons)})")
 
 
 def backward(backend, stage, q, k, v, out, lse, dout, dq, dk, dv, causal, scale, stream=0, allocate=None):

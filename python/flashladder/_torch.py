@@ -33,7 +33,8 @@ def _launch_options(q):
 
 def _backward_stage(stage, q, k, v, causal):
     contiguous = all(x.is_contiguous() for x in (q, k, v))
-    return _library.backward_stage(_backend(q), stage, lambda: _dlpack(q, k, v), contiguous, causal)
+    return _library.backward_stage(_backend(q), stage, lambda: _dlpack(q, k, v), contiguous, causal,
+                                   torch.are_deterministic_algorithms_enabled())
 
 
 def _outputs(q, return_lse):

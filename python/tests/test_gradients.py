@@ -247,6 +247,25 @@ def test_any_strides(stage, device):
 
 
 @needs_torch
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_bits_where_they_are_asked_for(device, monkeypatch):
+    asked, backward = [], flashladder._library.backward
+    monkeypatch.setattr(flashladder._library, "backward", lambda *a: asked.append(a[1]) or backward(*a))
+    given = leaves(*inputs((1, 2, 300, 64), (1, 1, 500, 64)), dtype="bfloat16", device=device)
+    dout = torch.randn(1, 2, 300, 64, device=device).bfloat16()
+    torch.use_deterministic_algorithms(True)
+    try:
+        each = [torch.autograd.grad(flashladder.attention(*given, stage=BF16), given, dout) for _ in range(3)]
+        with pytest.raises(ValueError, match="no stage has these gradients with the same bits in each launch"):
+            flashladder.attention(*leaves(*inputs((1, 1, 8, 96)), dtype="bfloat16", device=device), stage="14-lcsf")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert asked == ["22-out-of-step/deterministic"] * 3
+    for other in each[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(each[0], other))
+
+
+@needs_torch
 def test_the_lse_has_no_gradient():
     q, k, v = leaves(*inputs())
     out, lse = flashladder.attention(q, k, v, stage=FLOAT, return_lse=True)

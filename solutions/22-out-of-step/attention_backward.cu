@@ -64,6 +64,7 @@ struct Memory {
     lcsf::Ring<dS_slots> scores;  // dS
     lcsf::Ring<1> dQ_ring[consumers];
     bool last;  // of the head's blocks
+    std::uint32_t begun;  // so many blocks before this one
 };
 template <class Element, int d>
 struct Maps : BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile> {
@@ -84,7 +85,7 @@ struct Problem {
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
 find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics* statistics, std::uint32_t* states,
-                std::uint32_t* blocks_done, int N_q, int padded) {
+                std::uint32_t* blocks_done, std::uint32_t* begun, int N_q, int padded) {
     constexpr int lanes = d / chunk;
     const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
@@ -95,6 +96,7 @@ find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics*
     statistics[step].minus_D[i % B_r] = -D;
     if (i % B_r == 0) states[step] = untouched;
     if (i == 0) blocks_done[head] = 0;  // as many as heads: no fewer than kv heads
+    if (begun && i == 0 && head == 0) *begun = 0;
 }
 
 // ---- the gradients
@@ -125,14 +127,15 @@ __device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, 
 }
 
 /// What consumer w leaves of dQ goes to the sums; by one thread, which nobody but the buffer waits for.
-template <class Element, int d, bool causal>
+template <bool in_order, class Element, int d, bool causal>
 __device__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w) {
     lcsf::RingPosition<1> at;
     for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
         if (step.t % consumers != w) continue;
-        const bool first = task.p.dQ.claim(task.place_of(step));
+        const std::uint32_t rank = in_order ? task.rank(step) : 0;
+        const bool first = task.p.dQ.template claim<in_order>(task.place_of(step), rank);
         smem.dQ_ring[w].wait_full(at);
-        task.p.dQ.put(task.place_of(step), smem.dQ[w], first);
+        task.p.dQ.template put<in_order>(task.place_of(step), smem.dQ[w], first, rank);
         smem.dQ_ring[w].release(at);
         at.advance();
     }
@@ -432,7 +435,17 @@ struct Consumer {
     }
 };
 
-template <class Element, int d, bool causal>
+/// Which block of keys a block of threads has. In order these are given out as blocks begin, so that a block waits for
+/// none that has not begun; and if causal, the last ones first, whose queries come to the others later.
+template <bool in_order, class Element, int d, bool causal>
+__device__ __forceinline__ Task<d, causal> task_of(const Memory<Element, d>& smem, const Problem& p) {
+    if constexpr (in_order)
+        return {p, p.order.template place<causal>(__shfl_sync(0xFFFFFFFFu, smem.begun, 0))};
+    else
+        return Task<d, causal>(p);
+}
+
+template <class Element, int d, bool causal, bool in_order>
 __global__ void __launch_bounds__(threads, 1)
 out_of_step(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__ Problem p) {
     auto& smem = *dynamic_shared<Memory<Element, d>>();
@@ -445,16 +458,17 @@ out_of_step(const __grid_constant__ Maps<Element, d> maps, const __grid_constant
         smem.scores.init(4 * consumers, 4);
         for (int w = 0; w < consumers; ++w) smem.dQ_ring[w].init(4, 1);
         ptx::fence_barrier_init();
+        if (in_order) smem.begun = atomicAdd(p.dQ.begun, 1);
     }
     __syncthreads();
     if (role == 0) {
         ptx::registers_decrease<24>();
-        const Task<d, causal> task(p);
+        const auto task = task_of<in_order, Element, d, causal>(smem, p);
         if (warp == 0 && ptx::elect_one()) produce(smem, maps, task);
-        if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries(smem, task, warp - 1);
+        if (warp > 0 && warp <= consumers && ptx::elect_one()) write_queries<in_order>(smem, task, warp - 1);
     } else {
         ptx::registers_increase<240>();
-        const Task<d, causal> task(p);
+        const auto task = task_of<in_order, Element, d, causal>(smem, p);
         Consumer<Element, d, causal> consumer(smem, maps, task, role - 1, warp);
         consumer.consume();
         consumer.store_keys();
@@ -468,17 +482,20 @@ const Support supports{.stage = "22-out-of-step", .head_dims = {64, 128}, .dtype
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
+template <bool in_order>
 std::size_t scratch_bytes(const AttentionShape& s) {
     const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics) + sizeof(std::uint32_t);
-    return steps(s) * step + std::size_t(s.batch) * s.heads * sizeof(std::uint32_t);
+    return steps(s) * step + (std::size_t(s.batch) * s.heads + in_order) * sizeof(std::uint32_t);
 }
 
+template <bool in_order>
 void launch(const BackwardArgs& args) {
     const AttentionShape& s = args.shape;
     float* sums = static_cast<float*>(args.scratch);
     Statistics* statistics = reinterpret_cast<Statistics*>(sums + steps(s) * B_r * s.head_dim);
     std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
-    const QuerySums dQ{sums, states, states + steps(s)};
+    std::uint32_t* blocks_done = states + steps(s);
+    const QuerySums dQ{sums, states, blocks_done, in_order ? blocks_done + std::size_t(s.batch) * s.heads : nullptr};
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using QueryTile = typename Memory<Element, d>::QueryTile;
         using KeyTile = typename Memory<Element, d>::KeyTile;
@@ -486,18 +503,18 @@ void launch(const BackwardArgs& args) {
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
                       Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, args.lse,
-                      statistics, dQ.states, dQ.blocks_done, s.n_q, padded);
+                      statistics, dQ.states, dQ.blocks_done, dQ.begun, s.n_q, padded);
         const auto order = key_block_order(s, B_c<d>, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         const Problem p{s.n_q, s.n_k, s.heads / s.kv_heads, order, args.scale, statistics, dQ};
         const Maps<Element, d> maps{
             backward_maps<KeyTile, QueryTile>(args),
             tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
-        launch_kernel(out_of_step<Element, d, causal>,
+        launch_kernel(out_of_step<Element, d, causal, in_order>,
                       {dim3(p.order.tasks()), threads, sizeof(Memory<Element, d>), args.stream}, maps, p);
     });
 }
 
-const Registration registration({supports, launch, scratch_bytes});
+const Registration registration({supports, launch<false>, scratch_bytes<false>});
 
 }  // namespace
 }  // namespace flashladder::attention_backward

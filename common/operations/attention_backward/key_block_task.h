@@ -20,9 +20,10 @@ struct KeyBlockTask {
     const Problem& p;
     int j, kv_head, batch, blocks, diagonal, first_block, T_r;
 
-    __device__ __forceinline__ explicit KeyBlockTask(const Problem& p) : p(p) {
-        const auto [n, head_of_keys, b] = p.order.template place<false>(blockIdx.x);
-        j = n * B_c, kv_head = head_of_keys, batch = b;
+    __device__ __forceinline__ explicit KeyBlockTask(const Problem& p)
+        : KeyBlockTask(p, p.order.template place<false>(blockIdx.x)) {}
+    __device__ __forceinline__ KeyBlockTask(const Problem& p, const lcsf::TaskOrder::Place& place) : p(p) {
+        j = place.block * B_c, kv_head = place.head, batch = place.batch;
         blocks = (p.N_q + B_r - 1) / B_r;
         diagonal = p.N_k - p.N_q;  // with a causal mask query i sees the keys up to i + diagonal
         first_block = causal ? max(0, j - diagonal) / B_r : 0;
@@ -32,6 +33,12 @@ struct KeyBlockTask {
     __device__ __forceinline__ void advance(Step& step) const {
         ++step.t;
         if (++step.block == blocks) step.block = first_block, ++step.head;
+    }
+    /// How many blocks of keys come before this one to a step's queries, if those of a head begin one after the other: the
+    /// last one first, if causal.
+    __device__ __forceinline__ int rank(const Step& step) const {
+        const int n = j / B_c, last_key = (step.block + 1) * B_r - 1 + diagonal;  // that one of these queries sees
+        return causal ? min(p.order.T_r - 1, last_key / B_c) - n : n;
     }
     /// Where something of a step lies for all heads one after the other, in blocks of queries.
     __device__ __forceinline__ std::size_t place_of(const Step& step) const {
