@@ -399,6 +399,7 @@ TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and m
                     const VirtualGpu gpu(multiprocessors);
 #ifndef FLASHLADDER_GPU
                     emulator::reseed(random());
+                    emulator::settings().last_block_first = multiprocessors == 3;
 #endif
                     problem.scratch.fill(multiprocessors), problem.dQ.fill(0xFF);
                     for (int launched = 0; launched < 2; ++launched) {

@@ -60,6 +60,9 @@ const std::string& last_report();
 /// Does `launches` and looks for races meanwhile: the report of what goes wrong first, or "" if nothing does.
 std::string find_race(const std::function<void()>& launches);
 
+/// How reports call a stream, which else is "stream 3". The default stream keeps its name.
+void name_stream(CUstream_st* stream, std::string name);
+
 /// A kernel or a copy that a stream was given.
 struct StreamWork {
     std::string name;  // of the kernel, or of the call

@@ -15,6 +15,7 @@
 
 struct CUstream_st {
     unsigned number = 0;  // 0: the default stream
+    std::string name = "the default stream";  // in reports
     bool non_blocking = false;
     std::uint64_t given = 0;     // pieces of work
     emulator::StreamClock done;  // what is, before the next piece begins
@@ -30,6 +31,7 @@ namespace {
 struct Work {
     WorkName name;
     unsigned stream;
+    std::string stream_name;
     std::uint64_t time;  // the how-many-eth of the stream
     std::vector<const void*> calls;
     Footprint footprint;
@@ -85,8 +87,7 @@ std::string words_of(const Work& work, bool writes) {
                              : work.name.kernel      ? "kernel " + function_name(work.name.kernel)
                              : work.name.kernel_name ? fmt::format("kernel {}", work.name.kernel_name)
                                                      : "a kernel";
-    return fmt::format("{} by {} of {}", writes ? "write" : "read", name,
-                       work.stream == 0 ? "the default stream" : fmt::format("stream {}", work.stream));
+    return fmt::format("{} by {} of {}", writes ? "write" : "read", name, work.stream_name);
 }
 /// Where it was called, innermost first: the kernel's own file, and what has called that.
 std::vector<std::string> lines_of(const Work& work) {
@@ -198,7 +199,7 @@ void follow(std::uintptr_t address, std::size_t n, bool writes, bool strong) {
 StreamWorkScope::StreamWorkScope(cudaStream_t handle, const WorkName& name) {
     CUstream_st& stream = get(handle);
     done_before_now = act(stream);
-    now = std::make_unique<Work>(Work{name, stream.number, ++stream.given, {}, {}});
+    now = std::make_unique<Work>(Work{name, stream.number, stream.name, ++stream.given, {}, {}});
     stream.done[stream.number] = stream.given;
     if (are_concurrent()) now->calls = call_stack();
     if (log_of_streams)
@@ -261,7 +262,8 @@ void forget_streams() {
 }
 
 cudaStream_t new_stream(bool non_blocking) {
-    const auto stream = new CUstream_st{++streams_so_far, non_blocking, 0, {}};
+    const unsigned number = ++streams_so_far;
+    const auto stream = new CUstream_st{number, fmt::format("stream {}", number), non_blocking, 0, {}};
     live.insert(stream);
     return stream;
 }
@@ -269,6 +271,10 @@ void destroy(cudaStream_t stream) {
     if (live.erase(stream) == 0) return;
     if (!stream->non_blocking) join(default_stream.done, stream->done);
     delete stream;
+}
+
+void name_stream(cudaStream_t stream, std::string name) {
+    if (stream) stream->name = std::move(name);
 }
 
 StreamLog log_streams(const std::function<void()>& calls) {

@@ -222,6 +222,7 @@ KeysAndValues with_what(const Args& args, int g, int round) {
 /// The K and V with which the rank before g computes in a round are copied to where rank g has them in the next one.
 void copy(const Args& args, int g, int round, cudaStream_t stream) {
     const int G = static_cast<int>(args.ranks.size());
+    if (round + 1 >= G) check_cuda(cudaErrorInvalidValue, "copy() in the last round, behind which nobody computes");
     const KeysAndValues from = with_what(args, (g + G - 1) % G, round), to = with_what(args, g, round + 1);
     const AttentionShape shard = shard_of(args.shape, G);
     const std::size_t bytes = shard.kv_elements() * bytes_per_element(shard.dtype);

@@ -113,6 +113,11 @@ TEST_CASE("streams: work that nothing orders is a race, whoever comes first") {
         check_cuda(cudaMemcpyAsync(p.numbers.data(), host.data(), n * 4, cudaMemcpyHostToDevice, p.a), "upload");
         p.read(p.b);
     });
+    check_race("write by cudaMemsetAsync of what zeroes", "read by kernel read_numbers of stream", [](Program& p) {
+        emulator::name_stream(p.a, "what zeroes");
+        check_cuda(cudaMemsetAsync(p.numbers.data(), 0, n * 4, p.a), "zero");
+        p.read(p.c);
+    });
     check_race("write by cudaMemset of the default stream", "read by kernel read_numbers of stream", [](Program& p) {
         check_cuda(cudaMemset(p.numbers.data(), 0, n * 4), "zero");
         p.read(p.c);
