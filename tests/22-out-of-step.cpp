@@ -380,6 +380,8 @@ TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they
 }
 
 TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and many, in a launch behind another one") {
+    const auto is_it = [](const flashladder::Stage& form) { return form.variant() == "deterministic"; };
+    if (std::ranges::none_of(variants(), is_it)) return;  // a chapter has no variants
     const Stage& stage = find_stage("22-out-of-step/deterministic");
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();

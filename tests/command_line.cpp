@@ -166,7 +166,7 @@ TEST_CASE("what does not exist: one clear line, and not status 0") {
         {"profile 03 --n -5", "n_q is -5, but must be at least 1"},
         {"profile 03 --kv-heads -3", "kv_heads is -3, but must be at least 1"},
         {"bench 99", "there is no chapter 99"},
-        {"bench --d 80", "27-merge: head_dim 80 is not supported (only 64, 128, 256), nor is another rung able to"},
+        {"bench --d 84", "27-merge: head_dim 84 is not supported (only 64, 128, 256), nor is another rung able to"},
         {"bench 01 --causal", "01-minimal-flash: causal is not supported"},
         {"bench --heads 6 --kv-heads 4", "heads 6 is not a multiple of kv-heads 4"},
         {"bench --n 0", "--n is 0"},
@@ -516,7 +516,7 @@ TEST_CASE("bench without a GPU: counts, and says so; what is wrong with the ques
     CHECK(results.at("rows").at(1).at("counts").at("total").at("exponentials") == 64 * 64 + 2 * 2 * 64);
     for (const char* key : {"gpu", "commit", "date"}) CHECK(results.contains(key));
 
-    for (const char* wrong : {"bench 99", "bench --d 80", "bench --n 0", "bench 00 --json /proc/nothing/results.json"})
+    for (const char* wrong : {"bench 99", "bench --d 84", "bench --n 0", "bench 00 --json /proc/nothing/results.json"})
         CHECK(project.ladder(wrong).one_line());
 }
 
