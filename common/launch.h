@@ -41,6 +41,13 @@ inline int device_attribute(cudaDeviceAttr attribute) {
     return value;
 }
 
+/// How the emulator's reports call a stream. A GPU has no use for it.
+inline void name_stream([[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const std::string& name) {
+#ifndef FLASHLADDER_GPU
+    emulator::name_stream(stream, name);
+#endif
+}
+
 struct LaunchConfig {
     dim3 grid;
     dim3 block;

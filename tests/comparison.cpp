@@ -391,7 +391,8 @@ TEST_CASE("each layout brings the inputs to the stage and its output back") {
     const Comparison c = check_in(Layout::padded);
     CHECK_FALSE(c.passed);
     CHECK(c.error <= c.allowed_error);
-    CHECK(c.describe(shape).find(": 4 bytes written between rows of O;") != std::string::npos);
+    // Of the float some byte may be 0xFF, as all are before.
+    CHECK_MESSAGE((c.describe(shape).find(" bytes written between rows of O;") != std::string::npos), c.describe(shape));
     writes_a_gap = false;
 }
 

@@ -7,10 +7,6 @@
 
 #include "launch.h"
 
-#ifndef FLASHLADDER_GPU
-#include "emulator/emulator.h"
-#endif
-
 namespace flashladder::ring_attention {
 namespace {
 
@@ -49,10 +45,8 @@ Links::Links(const std::vector<Rank>& ranks, int rounds)
         if (device != before) let_read(device, before), let_read(before, device);
         const OnDevice on(device);
         check_cuda(cudaStreamCreateWithFlags(&copies_.emplace_back(), cudaStreamNonBlocking), "a stream for copies");
-#ifndef FLASHLADDER_GPU
-        emulator::name_stream(copies_.back(), fmt::format("links.copies({})", g));
-        emulator::name_stream(ranks[g].stream, fmt::format("stream({})", g));
-#endif
+        name_stream(copies_.back(), fmt::format("links.copies({})", g));
+        name_stream(ranks[g].stream, fmt::format("stream({})", g));
     }
 }
 
