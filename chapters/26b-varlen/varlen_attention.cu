@@ -113,11 +113,9 @@ struct VarlenAttention
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
-    template <int rows, int columns>
-    using Panels = tile::SharedTile<Element, rows, (columns + 63) / 64 * 64, tile::Swizzled<128>>;
-    using OwnTile = Panels<unit, config.d>;          // Q_i, then O_i
-    using FirstTile = Panels<B_c, config.d>;         // K_j
-    using SecondTile = Panels<B_c, d_v_of(config)>;  // V_j
+    using OwnTile = typename Steps::template Panels<unit, config.d>;          // Q_i, then O_i
+    using FirstTile = typename Steps::template Panels<B_c, config.d>;         // K_j
+    using SecondTile = typename Steps::template Panels<B_c, d_v_of(config)>;  // V_j
     using typename Steps::OutputTile, typename Steps::State;
     using Steps::first_row, Steps::last_key, Steps::output_of_warp;  // C++ finds names of such a base only if told to
     using Consumer = lcsf::Consumer<VarlenAttention>;

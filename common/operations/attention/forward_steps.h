@@ -22,8 +22,10 @@ constexpr int unit = 64;  // queries of a consumer
 /// of Q_i and K_j, and d_v of V_j; behind these, up to whole panels, tiles may have others, whatever they are.
 template <class Kernel, class Element, int d, int B_c, int d_v = d>
 struct ForwardSteps {
+    template <int rows, int columns>
+    using Panels = tile::SharedTile<Element, rows, (columns + 63) / 64 * 64, tile::Swizzled<128>>;
     using Scores = tile::Accumulator<16, B_c>;
-    using OutputTile = tile::SharedTile<Element, 16, (d_v + 63) / 64 * 64, tile::Swizzled<128>>;  // a warp's part of O_i
+    using OutputTile = Panels<16, d_v>;  // a warp's part of O_i
 
     struct State {
         tile::Accumulator<16, d_v> O;
