@@ -25,6 +25,7 @@ import compare_lists as cl
 import compare_torch as ct
 import kernels
 import problems
+import training_step as ts
 from kernels import CUDNN, FLASH
 from problems import Shape
 
@@ -337,6 +338,140 @@ class Gradients(unittest.TestCase):
             self.assertNotIn("wrong", checks.GradientCheck(of, True, "f32").verdict(run))
 
 
+@unittest.skipIf(kernels.torch is None, "no PyTorch")
+class TrainingSteps(unittest.TestCase):
+    """On the CPU, with PyTorch's math for an attention."""
+    SHAPE = Shape(2, 3, 3, 40, 40, 64, True)
+
+    def setUp(self):
+        torch, generator = kernels.torch, kernels.torch.Generator().manual_seed(3)
+        self.inputs = [tuple(torch.randn(2, 3, 40, 64, generator=generator).bfloat16() for _ in range(4))
+                       for _ in range(2)]
+
+    def attention(self, q, k, v, causal=True):
+        return kernels.scaled_dot_product_attention(*(x.float() for x in (q, k, v)), is_causal=causal).to(q.dtype)
+
+    def checked(self, makers):
+        return ts.checked_steps(makers, ts.StepCheck(self.inputs[0], True))
+
+    def library(self, O_off=1.0, dV_off=1.0):
+        """Stands for the C interface: what makes runs of stages by their names, as kernels.py does."""
+        hidden = kernels.torch.ones(40, 40).triu(1).bool()
+        scores = lambda q, k: (q.float() @ k.float().mT / 8).masked_fill(hidden, -math.inf)
+
+        def stage_run(library, stage, shape, dtype):
+            def run(q, k, v, O, lse):
+                lse.copy_(scores(q, k).logsumexp(-1))
+                return O.copy_(O_off * (scores(q, k).softmax(-1) @ v.float()))
+            return run
+
+        def stage_backward_run(library, stage, shape, dtype):
+            if stage == "missing":
+                raise RuntimeError("no stage is called missing\nthere are others")
+
+            def run(q, k, v, O, lse, dO, gradients):
+                P = (scores(q, k) - lse[..., None]).exp()
+                dS = P * (dO.float() @ v.float().mT - (dO.float() * O.float()).sum(-1, keepdim=True))
+                found = dS @ k.float() / 8, dS.mT @ q.float() / 8, dV_off * P.mT @ dO.float()
+                for of, gradient in zip(gradients, found):
+                    of.copy_(gradient)
+                return gradients
+            return run
+        return unittest.mock.patch.multiple(ts, stage_run=stage_run, stage_backward_run=stage_backward_run)
+
+    def test_the_problems_are_those_of_the_models(self):
+        self.assertEqual([str(shape) for _, shape in ts.PROBLEMS],
+                         ["d 64, N 512, B 32, H 12", "d 128 causal, N 2048, B 8, H 16",
+                          "d 128 causal, N 8192, B 2, H 16"])
+        self.assertEqual({shape.heads * shape.head_dim for _, shape in ts.PROBLEMS}, {768, 2048})  # the models' widths
+
+    def test_a_step_of_autograd_is_both_passes_of_the_inputs_that_it_gets(self):
+        torch, step = kernels.torch, ts.autograd_step(self.attention)
+        for inputs in (*self.inputs, self.inputs[0]):
+            q, k, v, dO = inputs
+            self.assertFalse(step.forward(*inputs).requires_grad)
+            self.assertTrue(torch.equal(step.forward(*inputs), self.attention(q, k, v)))
+            self.assertNotIn("wrong", ts.StepCheck(inputs, True).verdict(step))
+            self.assertFalse(any(x.requires_grad or x.grad is not None for x in inputs))
+
+    def test_a_step_of_two_stages_finds_gradients_with_what_its_forward_pass_has_left(self):
+        with self.library():
+            step = ts.stages_step(None, ts.STAGES[0], self.SHAPE, self.inputs[0])
+        for inputs in (*self.inputs, self.inputs[0]):
+            self.assertNotIn("wrong", ts.StepCheck(inputs, True).verdict(step))
+        first, again = step.step(*self.inputs[0]), step.step(*self.inputs[1])
+        self.assertEqual([x.data_ptr() for x in first], [x.data_ptr() for x in again])  # allocated once
+
+    def test_wrong_ones_are_not_timed_and_ours_fail(self):
+        with self.library(O_off=1.02):
+            right, checked, skipped = self.checked(
+                {"22-a": lambda: ts.stages_step(None, "22-a", self.SHAPE, self.inputs[0]),
+                 "peer:a": lambda: ts.autograd_step(lambda q, k, v: self.attention(q, k, v, False)),
+                 "peer:b": lambda: ts.autograd_step(self.attention)})
+        self.assertEqual((list(right), skipped), (["peer:b"], {}))
+        self.assertRegex(checked["22-a"]["wrong"], r"^O: error 2\.0.e-02.*; dQ: error")
+        with self.library(dV_off=1.02):
+            _, of_dV, _ = self.checked({"22-a": lambda: ts.stages_step(None, "22-a", self.SHAPE, self.inputs[0])})
+        self.assertRegex(of_dV["22-a"]["wrong"], r"^dV: error 2\.0.e-02")
+        times = {("peer:b", passes): [1.0] for passes in ts.PASSES}
+        rows = ts.result_rows("a model", self.SHAPE, checked, times, 1, "")
+        self.assertEqual(ts.failures(rows), [f"22-a, a model: {checked['22-a']['wrong']}"])  # and not the peer
+
+    def test_what_is_missing_or_has_no_way_back_is_skipped_but_ours_that_breaks_down_is_wrong(self):
+        def breaks_down(q, k, v):
+            raise RuntimeError("an illegal memory access\nand where")
+        with self.library(), unittest.mock.patch.dict(sys.modules, {"flashladder": None}):
+            right, checked, skipped = self.checked(
+                {"missing": lambda: ts.stages_step(None, "missing", self.SHAPE, self.inputs[0]),
+                 ts.PACKAGE: lambda: ts.package_step(self.SHAPE),
+                 "22-a": lambda: ts.autograd_step(breaks_down), "peer:a": lambda: ts.autograd_step(breaks_down),
+                 "peer:b": lambda: ts.autograd_step(lambda q, k, v: self.attention(q, k, v).detach())})
+        self.assertEqual((right, list(checked)), ({}, ["22-a"]))
+        self.assertEqual(checked["22-a"], {"error": None, "gradient_error": None, "wrong": "an illegal memory access"})
+        self.assertEqual(list(skipped), ["missing", ts.PACKAGE, "peer:a", "peer:b"])
+        self.assertEqual(skipped["missing"], "no stage is called missing")
+        self.assertIn("does not require grad", skipped["peer:b"])
+
+    def test_the_package_is_asked_for_this_problem(self):
+        package = types.SimpleNamespace(attention=self.attention)
+        with unittest.mock.patch.dict(sys.modules, {"flashladder": package}):
+            for causal in (True, False):
+                step = ts.package_step(ct.dataclasses.replace(self.SHAPE, causal=causal))
+                self.assertNotIn("wrong", ts.StepCheck(self.inputs[0], causal).verdict(step))
+
+    def test_rows(self):
+        checked = {name: {"error": 2e-3, "gradient_error": 3e-3} for name in (CUDNN, FLASH, ts.PACKAGE, "22-a/b", "22-a")}
+        checked["peer:z"] = {"error": None, "gradient_error": None, "wrong": "O"}
+        times = {("22-a", "forward"): [2.0, 2.0, 8.0], ("22-a", "step"): [4.0, 4.0, 4.0],
+                 (CUDNN, "forward"): [3.0, 3.0, 4.0], (CUDNN, "step"): [9.0, 9.0, 9.0],
+                 (FLASH, "forward"): [4.0, 5.0, 5.0], (FLASH, "step"): [6.0, 6.0, 8.0],
+                 ct.MATMUL: [1.0], ct.COPY: [1.0]}
+        rows = ts.result_rows("BERT-base", self.SHAPE, checked, times, 5, "CUDA graph")
+        self.assertEqual([row["stage"] for row in rows], ["22-a", "22-a/b", ts.PACKAGE, CUDNN, FLASH, "peer:z"])
+        ours, cudnn, flash = rows[0], rows[3], rows[4]
+        self.assertEqual([ours["forward"][of] for of in ("ms", "ms_min", "ms_max", "samples", "launches")],
+                         [2.0, 2.0, 8.0, 3, 5])
+        # of the peer that is the fastest in these passes, and of the same round
+        self.assertEqual((ours["forward"]["ratio_fastest"], ours["step"]["ratio_fastest"]), (1.5, 1.5))
+        self.assertEqual((cudnn["forward"]["ratio_fastest"], flash["step"]["ratio_fastest"]), (1.0, 1.0))
+        self.assertAlmostEqual(ours["forward"]["tflops"], self.SHAPE.flops() / 2e9)
+        self.assertAlmostEqual(ours["step"]["tflops"], 3.5 * self.SHAPE.flops() / 4e9)
+        self.assertEqual((ours["shape"]["model"], ours["origin"], rows[2]["origin"], cudnn["origin"]),
+                         ("BERT-base", "solution", "solution", "peer"))
+        self.assertFalse(set(ts.PASSES) & set(rows[1]))
+        self.assertEqual(json.loads(json.dumps(rows, allow_nan=False)), rows)
+        lines = ts.rows_table(rows).splitlines()
+        self.assertRegex(lines[1], r"^22-a +2\.000 +4\.000 +4\.000 +4\.000 .* 1\.500 +2\.0e-03 +3\.0e-03$")
+        self.assertEqual([("WRONG" in line) for line in lines[1:]], [False, True, True, False, False, True])
+        without_peers = ts.result_rows("", self.SHAPE, {"22-a": {}}, times, 5, "")
+        self.assertIsNone(without_peers[0]["step"]["ratio_fastest"])
+
+    def test_rounds_are_at_least_1(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            ts.parse(["--rounds", "0"])
+        self.assertIn("--rounds is at least 1", said.getvalue())
+
+
 class Card(unittest.TestCase):
     ANSWER = "1410 MHz, 1980 MHz, 2619 MHz, 698.12 W, 700.00 W, 61, 0x0000000000000024, 580.1\n"
 
@@ -499,7 +634,7 @@ class Interface(unittest.TestCase):
                  "torch/nn/functional.py": "scaled_dot_product_attention = None"}
         with_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(True)}
         without_gpu = torch | {"torch/__init__.py": torch["torch/__init__.py"].format(False)}
-        tools = ["compare_torch", "tune", "template_tables", "block_orders", "variant_times", "pipes"]
+        tools = ["compare_torch", "tune", "template_tables", "block_orders", "variant_times", "pipes", "training_step"]
         for tool in (f"{name}.py" for name in tools):
             for modules, says in (({"torch/__init__.py": "raise ImportError"}, "needs PyTorch"),
                                   (without_gpu, "needs an NVIDIA GPU"), (with_gpu, "--target flashladder")):

@@ -163,6 +163,33 @@ TEST_CASE("lists beside flex_attention: times of one problem in a line, and what
     CHECK(project.table("lists-beside rung=26").find("geometric mean 2.000, lowest 2.00") != std::string::npos);
 }
 
+TEST_CASE("a training step: two passes of each model, of what was timed, beside the fastest peer") {
+    const auto row = [](const char* stage, const json& shape, double forward, double step) {
+        return json{{"stage", stage}, {"shape", shape}, {"launched", "CUDA graph"},
+                    {"forward", {{"ms", forward}, {"ratio_fastest", 0.15 / forward}}},
+                    {"step", {{"ms", step}, {"ratio_fastest", nullptr}}}};
+    };
+    json bert = attention(64, 512, false, 32, 12, 12), gpt = attention(128, 2048, true, 8, 16, 16);
+    bert["model"] = "BERT-base", gpt["model"] = "GPT";
+    json wrong = row("22-out-of-step", gpt, 1, 1);
+    for (const char* passes : {"forward", "step"}) wrong.erase(passes);
+    const Project project;
+    CHECK(project.table("training-step") == "(docs/results/training.json is not there yet.)\n");
+    const json rows = {row("22-out-of-step", bert, 0.1, 0.5), row("22-out-of-step/deterministic", bert, 0.125, 0.75),
+                       row("peer:flash_attn_interface", bert, 0.15, 0.625), wrong,
+                       row("22-out-of-step/deterministic", gpt, 1, 3), row("flashladder.attention", gpt, 2, 4),
+                       row("peer:flash_attn_interface", gpt, 5, 6)};
+    project.write("training.json", measured({{"forward_stage", "14-lcsf"}, {"rows", rows}}));
+    CHECK(project.has("training-step", "| attention of | d | causal | N | sequences | heads | passes | 14, 22 | "
+                                       "14, 22/deterministic | flashladder.attention | FA3 | of the fastest peer |"));
+    CHECK(project.has("training-step", "| BERT-base | 64 | no | 512 | 32 | 12 | forward | 0.100 | 0.125 |  | 0.150 | 1.50 |"));
+    CHECK(project.has("training-step", "| BERT-base | 64 | no | 512 | 32 | 12 | both | 0.500 | 0.750 |  | 0.625 |  |"));
+    CHECK(project.has("training-step", "| GPT | 128 | yes | 2048 | 8 | 16 | forward | wrong | 1.000 | 2.000 | 5.000 |  |"));
+    CHECK(project.has("training-step", "| GPT | 128 | yes | 2048 | 8 | 16 | both | wrong | 3.000 | 4.000 | 6.000 |  |"));
+    CHECK(project.has("training-step", "Milliseconds, bf16, in one run (CUDA graph). Last column: how many times as fast as "
+                                       "the fastest peer 14, 22 is. PyTorch 2.11, cuDNN unknown. " + of_the_card));
+}
+
 TEST_CASE("a sequence on several ranks: what is sent, and times beside one GPU") {
     json shape = attention(64, 1000, true, 2, 8, 4);
     shape["ranks"] = 3;

@@ -54,6 +54,7 @@ const std::map<std::string, Generator> generators = {
     {"pages-beside", {"docs/results/pages.json", pages_beside_table}},
     {"varlen-beside", {"docs/results/varlen.json", varlen_beside_table}},
     {"lists-beside", {"docs/results/lists.json", lists_beside_table}},
+    {"training-step", {"docs/results/training.json", training_step_table}},
     {"drawn", {"docs/results/drawn.json", peers_table}},
     {"template", {template_file, template_table}},
     {"choices", {"", choices_table}},

@@ -23,6 +23,7 @@ std::string decoding_table(const nlohmann::json& r, const Arguments& arguments);
 std::string pages_beside_table(const nlohmann::json& r, const Arguments& arguments);
 std::string varlen_beside_table(const nlohmann::json& r, const Arguments& arguments);
 std::string lists_beside_table(const nlohmann::json& r, const Arguments& arguments);
+std::string training_step_table(const nlohmann::json& r, const Arguments& arguments);
 std::string more_table(const nlohmann::json& r, const Arguments& arguments);
 std::string peers_table(const nlohmann::json& r, const Arguments& arguments);
 std::string compare_table(const nlohmann::json& r, const Arguments& arguments);

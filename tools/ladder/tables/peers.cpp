@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -283,6 +284,49 @@ std::string lists_beside_table(const nlohmann::json& r, const Arguments&) {
                        table.markdown(), all.at(0).at("shape").at("heads").dump(), all.at(0).at("shape").at("n_q").dump(),
                        compared ? std::exp(logarithms / compared) : 0, compared ? lowest : 0, r.value("torch", "unknown"),
                        caption_under_load(r));
+}
+
+/// Attention's part of a training step of some models: the forward pass, and both passes.
+std::string training_step_table(const nlohmann::json& r, const Arguments&) {
+    const auto& all = r.at("rows");
+    const std::string forward_stage = r.at("forward_stage");
+    // "14, 22/deterministic" of two stages; a peer, or the Python package, has one name for both passes.
+    const auto name_of = [&](const std::string& stage) {
+        const std::string variant = stage.substr(std::min(stage.find('/'), stage.size()));
+        return std::isdigit(static_cast<unsigned char>(stage.front()))
+                   ? fmt::format("{}, {}{}", column_of(forward_stage), column_of(stage), variant)
+                   : column_of(stage);
+    };
+    std::set<std::string> stages;  // by name: the peers come last
+    for (const auto& row : all) stages.insert(row.at("stage"));
+    std::vector<std::string> header = {"attention of", "d", "causal", "N", "sequences", "heads", "passes"};
+    for (const std::string& stage : stages) header.push_back(name_of(stage));
+    header.emplace_back("of the fastest peer");
+
+    Table table(header);
+    for (const auto& [shape, of] : BesidePeers(all).problems)
+        for (const auto& [passes, words] : {std::pair{"forward", "forward"}, std::pair{"step", "both"}}) {
+            std::vector<std::string> cells = {shape.at("model")};
+            for (const std::string& cell : d_mask_and_N(shape)) cells.push_back(cell);
+            cells.insert(cells.end(), {shape.at("batch").dump(), heads_words(shape), words});
+            std::string of_the_fastest;
+            for (const std::string& stage : stages) {
+                const auto row = std::ranges::find_if(all, [&, &shape = shape](const auto& other) {
+                    return other.at("shape") == shape && other.at("stage") == stage;
+                });
+                const bool was_timed = row != all.end() && row->contains(passes);
+                cells.push_back(was_timed ? milliseconds(row->at(passes)) : row == all.end() ? "" : "wrong");
+                if (was_timed && stage == *stages.begin() && !row->at(passes).at("ratio_fastest").is_null())
+                    of_the_fastest = fmt::format("{:.2f}", row->at(passes).at("ratio_fastest").template get<double>());
+            }
+            cells.push_back(of_the_fastest);
+            table.add(cells);
+        }
+    return fmt::format(
+        "{}\nMilliseconds, bf16, in one run ({}). Last column: how many times as fast as the fastest peer {} is. PyTorch {}, "
+        "cuDNN {}. {}",
+        table.markdown(), all.at(0).value("launched", "unknown"), name_of(*stages.begin()), r.value("torch", "unknown"),
+        r.value("cudnn", "unknown"), caption_under_load(r));
 }
 
 /// The highest rung beside the fastest peer, a line for each grid of problems and each card. `r` is of one of them.
