@@ -28,11 +28,13 @@ L2_COPIES_BYTES = 128 << 20  # inputs of one launch and the next are this far ap
 
 
 def problems():
-    """[(shape, lengths of the sequences)]: all long, one alone, and many of unlike length."""
+    """[(shape, lengths of the sequences)]: all long, one alone, many of unlike length, and one that is longer than all
+    others together."""
     draw = random.Random(2026)
     unlike = [draw.randint(1, 2000) for _ in range(64)]
+    one_long = [16384] + [draw.randint(1, 256) for _ in range(31)]
     return [(step_of_decoding(len(lengths), heads, kv_heads, max(lengths), d), lengths) for d in (64, 128)
-            for heads, kv_heads, lengths in ((64, 8, [8192] * 16), (32, 8, [65536]), (32, 8, unlike))]
+            for heads, kv_heads, lengths in ((64, 8, [8192] * 16), (32, 8, [65536]), (32, 8, unlike), (32, 8, one_long))]
 
 
 def pools(shape, lengths, page_size):

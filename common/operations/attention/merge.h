@@ -1,9 +1,7 @@
-// What rung 27 has taught: rows of a tile that are heads of a group, a problem's keys in parts, and the merge of what
-// comes of them.
+// What rung 27 has taught: rows of a tile that are heads of a group, their keys in parts, and the merge of what comes of
+// them; each tile with a number of parts of its own.
 #pragma once
 
-#include <algorithm>
-#include <climits>
 #include <cmath>
 
 #include "launch.h"
@@ -14,58 +12,53 @@ namespace flashladder::attention {
 
 // ---- tiles of packed heads
 
-/// The tiles of a problem, each in as many tasks as there are parts.
+/// The tiles of a problem.
 struct PackedTiles {
     Packing packing;
     int N_q, heads, kv_heads, batches;
-    int T_r, parts;  // tiles of queries, of the heads of a tile; parts of their keys
+    int T_r;  // tiles of queries, of the heads of a tile
 
     struct Task {
         int i, behind;                          // queries from i on up to, but not with, `behind`
         int first_head, heads, kv_head, batch;  // so many heads are of the group
-        int part;
-
-        /// The blocks that the part has of T_c: from `first` on up to, but not with, `end`.
-        __device__ int first(int T_c, int parts) const { return part * T_c / parts; }
-        __device__ int end(int T_c, int parts) const { return (part + 1) * T_c / parts; }
     };
-    __host__ __device__ int tasks() const { return batches * kv_heads * packing.tiles_of_group * T_r * parts; }
-    __device__ Task task(int n) const {
-        const int part = n % parts, tile = n / parts, tiles_of_head = T_r * packing.tiles_of_group;
-        const int kv_head = tile / tiles_of_head % kv_heads, i = tile % T_r * packing.queries();
-        const int in_group = tile / T_r % packing.tiles_of_group * packing.heads;
+    /// Of a batch, those that share their queries.
+    __host__ __device__ int heads_of_tiles() const { return kv_heads * packing.tiles_of_group; }
+    __device__ Task task(int tile_of_queries, int tile_of_heads, int batch) const {
+        const int kv_head = tile_of_heads / packing.tiles_of_group, i = tile_of_queries * packing.queries();
+        const int in_group = tile_of_heads % packing.tiles_of_group * packing.heads;
         return {i,
                 min(i + packing.queries(), N_q),
                 kv_head * packing.group + in_group,
                 min(packing.heads, packing.group - in_group),
                 kv_head,
-                tile / tiles_of_head / kv_heads,
-                part};
+                batch};
     }
     /// Of a row of a tile: its head, counted from the first one of the tile on, and its query.
     __device__ __forceinline__ int head_of(int row) const { return row % packing.heads; }
     __device__ __forceinline__ int query_of(const Task& task, int row) const { return task.i + row / packing.heads; }
 };
-inline PackedTiles packed_tiles(const AttentionShape& s, int parts) {
-    return {packing_of(s), s.n_q, s.heads, s.kv_heads, s.batch, blocks_of_queries(s), parts};
+inline PackedTiles packed_tiles(const AttentionShape& s) {
+    return {packing_of(s), s.n_q, s.heads, s.kv_heads, s.batch, blocks_of_queries(s)};
 }
 
-/// A lane's rows of O and LSE of a part, where they are rows of the problem; the results themselves, if it is all there is.
-/// By the four warps of a consumer.
+/// A lane's rows of O and LSE of a part, where they are rows of the problem; the results themselves, if its tile has no
+/// other part. By the four warps of a consumer.
 template <class Element, int d>
 __device__ __forceinline__ void store_part(const PartialResults<float>& partial, const Results<Element>& results,
                                            const tile::Accumulator<16, d>& O, const tile::RowValues<16>& lse,
-                                           const PackedTiles& tiles, const PackedTiles::Task& task, int warp) {
+                                           const PackedTiles& tiles, const PackedTiles::Task& task, int part,
+                                           int parts, int warp) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         const int row_of_tile = warp * 16 + tile::row_of(0, h);
         const int head = tiles.head_of(row_of_tile), query = tiles.query_of(task, row_of_tile);
         const bool stores = head < task.heads && query < tiles.N_q;
         const int row = (task.batch * tiles.heads + task.first_head + head) * tiles.N_q + query;
-        const std::size_t place = partial.place(row, task.part);
-        float* LSE = tiles.parts == 1 ? results.LSE : partial.LSE;
+        const std::size_t place = parts == 1 ? row : partial.place(row, part);
+        float* LSE = parts == 1 ? results.LSE : partial.LSE;
         if (LSE && stores && threadIdx.x % 4 == 0) LSE[place] = lse.value[0][h];
-        if (tiles.parts == 1)
+        if (parts == 1)
             store_row(results.row_of_O(row), O, h, stores);
         else
             store_row(partial.O + place * d, O, h, stores);
@@ -76,25 +69,29 @@ __device__ __forceinline__ void store_part(const PartialResults<float>& partial,
 
 constexpr int merge_warps = 4;
 
-/// Block x merges the parts of row x.
+/// Block x merges the parts of row x, of whose tile `parts` has the number. What is in one part is there already.
 template <class Element, int d>
 __global__ void __launch_bounds__(merge_warps * 32)
-    merge_parts(const PartialResults<const float> partial, const Results<Element> results) {
+    merge_parts(const PartialResults<const float> partial, const Results<Element> results, const PackedTiles tiles,
+                const int* parts_of_tiles) {
     constexpr int at_once = 4;  // parts that a warp loads under one another
     __shared__ float2 sums[merge_warps][d / 2];  // of the weighted O of each warp's parts
     __shared__ float largest_of[merge_warps], sum_of[merge_warps];
     const int x = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     cudaGridDependencySynchronize();
+    const int query = x % tiles.N_q, batch = x / tiles.N_q / tiles.heads;
+    const int parts = parts_of_tiles[batch * tiles.T_r + query / tiles.packing.queries()];
+    if (parts == 1) return;
 
     // Parts are keys to it, LSE their scores, O their values: rung 01's loop.
     float largest = -INFINITY, sum = 0;
     float2 O[d / 64] = {};
-    for (int part = warp; part < partial.parts; part += at_once * merge_warps) {
+    for (int part = warp; part < parts; part += at_once * merge_warps) {
         float LSE[at_once], larger = largest;
         float2 pairs[at_once][d / 64];
 #pragma unroll
         for (int n = 0; n < at_once; ++n) {
-            const bool there = part + n * merge_warps < partial.parts;
+            const bool there = part + n * merge_warps < parts;
             const std::size_t place = partial.place(x, part + n * merge_warps);
             LSE[n] = there ? partial.LSE[place] : -INFINITY;
             larger = fmaxf(larger, LSE[n]);
@@ -136,32 +133,16 @@ __global__ void __launch_bounds__(merge_warps * 32)
     }
 }
 
-/// Launches it, where there are parts to be merged, so that it may begin while these are still computed.
+/// Launches it, where there may be parts to be merged, so that it may begin while these are still computed.
 template <class Element, int d>
-void launch_merge(const PartialResults<float>& partial, const Results<Element>& results, cudaStream_t stream) {
+void launch_merge(const PartialResults<float>& partial, const Results<Element>& results, const PackedTiles& tiles,
+                  const int* parts_of_tiles, cudaStream_t stream) {
     if (partial.parts == 1) return;
     launch_kernel(merge_parts<Element, d>,
                   {.grid = dim3(unsigned(partial.rows)), .block = dim3(merge_warps * 32), .stream = stream,
                    .dependent = true},
-                  PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts}, results);
-}
-
-// ---- how many parts
-
-/// For `tiles` tiles of queries against up to `blocks` blocks of keys: with which number the busiest multiprocessor has
-/// least to do.
-inline int parts_for(int tiles, int blocks, int multiprocessors) {
-    constexpr int fewest_blocks = 4;  // of a part: its start, its end and the merge cost about two
-    int best = 1, least = INT_MAX;
-    for (int parts = 1; parts <= std::clamp(blocks / fewest_blocks, 1, multiprocessors); ++parts) {
-        const int tasks = (tiles * parts + multiprocessors - 1) / multiprocessors;  // of a multiprocessor
-        const int time = tasks * ((blocks + parts - 1) / parts + 2);
-        if (time < least) best = parts, least = time;
-    }
-    return best;
-}
-inline int parts_of(const AttentionShape& s) {
-    return parts_for(tiles_of(s), blocks_of_keys(s), device_attribute(cudaDevAttrMultiProcessorCount));
+                  PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts}, results, tiles,
+                  parts_of_tiles);
 }
 
 }  // namespace flashladder::attention
