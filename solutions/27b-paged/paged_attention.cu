@@ -234,7 +234,8 @@ void launch_kernels(const Args& args, int asked, int most_parts) {
     const int box = std::gcd(args.pool.page_size, Kernel::B_c);
     const attention::Results<Element> results = {static_cast<Element*>(args.O), args.lse, args.O_strides,
                                                  args.shape.heads, args.shape.n_q};
-    launch_kernel(plan_parts, {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream},
+    launch_kernel(plan_parts,
+                  {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream, .dependent = true},
                   Planner{args.lengths, tiles, causal, asked, most_parts,
                           device_attribute(cudaDevAttrMultiProcessorCount), scratch.plan, scratch.parts, scratch.planned,
                           scratch.taken});

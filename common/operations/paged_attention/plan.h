@@ -41,49 +41,69 @@ struct Planner {
     }
     /// How many parts T blocks are, if none is to have more than `most`.
     __device__ static int parts_of(int T, int most) { return T > most ? (T + most - 1) / most : 1; }
-    __device__ PlannedPart find(int x, int part, int most) const {
-        const int T = blocks(x), parts = parts_of(T, most), N_k = lengths[x / tiles.T_r];
+    /// Tile x has T blocks.
+    __device__ PlannedPart find(int x, int T, int part, int most) const {
+        const int parts = parts_of(T, most), N_k = lengths[x / tiles.T_r];
         if (part >= parts) return {};
         const int first = T > 0 ? part * T / parts : (N_k + attention::block_of_keys - 1) / attention::block_of_keys;
         const int end = T > 0 ? (part + 1) * T / parts : first + 1;
         return {x / tiles.T_r, x % tiles.T_r, N_k, part, parts, first, end - first};
     }
-    /// About how many steps the busiest multiprocessor has, if no part has more than `most`: its share of all, or what
-    /// comes of it that of the long ones, of more than half as many, some have one more than others. By a warp.
-    __device__ long long time(int most) const {
+    /// About how many steps the busiest multiprocessor has, if no part has more than `most`: its share of all; or, as some
+    /// get one more of the long parts than others, those of more than half as many, what such ones take. By a warp.
+    template <class Blocks>
+    __device__ float time(int most, Blocks blocks_of) const {
         int steps = 0, long_parts = 0, steps_of_long = 0;
         for (int x = threadIdx.x % 32; x < places(); x += 32) {
-            const int T = blocks(x), parts = parts_of(T, most), of_tile = T + cost * parts;
+            const int T = blocks_of(x), parts = parts_of(T, most), of_tile = T + cost * parts;
             steps += of_tile;
             if (2 * T > most * parts) long_parts += parts, steps_of_long += of_tile;
         }
-        const long long heads = tiles.heads_of_tiles(), parts = __reduce_add_sync(0xFFFFFFFFu, long_parts);
-        const long long rounds = (parts * heads + multiprocessors - 1) / multiprocessors;
-        return max(__reduce_add_sync(0xFFFFFFFFu, steps) * heads / multiprocessors,
-                   rounds * __reduce_add_sync(0xFFFFFFFFu, steps_of_long) / max(parts, 1ll));
+        steps = __reduce_add_sync(0xFFFFFFFFu, steps);
+        long_parts = max(__reduce_add_sync(0xFFFFFFFFu, long_parts), 1);
+        steps_of_long = __reduce_add_sync(0xFFFFFFFFu, steps_of_long);
+        const int heads = tiles.heads_of_tiles(), rounds = (long_parts * heads + multiprocessors - 1) / multiprocessors;
+        return fmaxf(float(steps) * float(heads) / float(multiprocessors),
+                     float(rounds) * float(steps_of_long) / float(long_parts));
     }
 };
 
 /// One block. The kernel behind may begin to begin.
 __global__ void __launch_bounds__(attention::buckets) plan_parts(const Planner p) {
-    __shared__ int longest;
-    __shared__ unsigned long long best;  // the time, and the parts of the longest in 16 bits
+    constexpr int warps = attention::buckets / 32, most_known = 2048;
+    __shared__ int known[most_known];  // blocks of tiles: to read a length takes long
+    __shared__ int longest, all;       // blocks
+    __shared__ unsigned long long best;  // the time, and the parts of the longest
     cudaTriggerProgrammaticLaunchCompletion();
-    if (threadIdx.x == 0) longest = 0, best = ~0ull;
+    if (threadIdx.x == 0) longest = all = 0, best = ~0ull;
     __syncthreads();
-    for (int x = threadIdx.x; x < p.places(); x += blockDim.x) atomicMax(&longest, p.blocks(x));
+    cudaGridDependencySynchronize();
+    int own_longest = 0, own = 0;
+    for (int x = threadIdx.x; x < p.places(); x += attention::buckets) {
+        const int T = p.blocks(x);
+        if (x < most_known) known[x] = T;
+        own_longest = max(own_longest, T), own += T;
+    }
+    own_longest = __reduce_max_sync(0xFFFFFFFFu, own_longest), own = __reduce_add_sync(0xFFFFFFFFu, own);
+    if (threadIdx.x % 32 == 0) atomicMax(&longest, own_longest), atomicAdd(&all, own);
     __syncthreads();
-    const int T = longest, most_parts = p.asked ? 1 : max(min(T / Planner::fewest_blocks, p.most_parts), 1);
-    const auto most_of = [&](int parts) { return (T + parts - 1) / parts; };  // blocks of a part
-    for (int parts = 1 + threadIdx.x / 32; parts <= most_parts; parts += blockDim.x / 32) {
-        const long long time = p.time(most_of(parts));
-        if (threadIdx.x % 32 == 0) atomicMin(&best, static_cast<unsigned long long>(time << 16 | parts));
+    const auto blocks_of = [&](int x) { return x < most_known ? known[x] : p.blocks(x); };
+    const auto most_of = [T = longest](int parts) { return (T + parts - 1) / parts; };  // blocks of a part
+
+    // A warp tries a number of parts of the longest, near that with which a part is a multiprocessor's share of all.
+    const float share = float(all) * float(p.tiles.heads_of_tiles()) / float(p.multiprocessors);
+    const int most_parts = max(min(longest / Planner::fewest_blocks, p.most_parts), 1);
+    const int near = min(int(float(longest) / fmaxf(share, 1)), most_parts);
+    if (const int parts = max(near - warps / 4, 1) + threadIdx.x / 32; !p.asked && parts <= most_parts) {
+        const unsigned long long time = __float_as_uint(p.time(most_of(parts), blocks_of));
+        if (threadIdx.x % 32 == 0) atomicMin(&best, time << 32 | unsigned(parts));
     }
     __syncthreads();
-    const int parts = p.asked ? p.asked : int(best & 0xFFFF), most = most_of(parts);
-    for (int x = threadIdx.x; x < p.places(); x += blockDim.x) p.parts[x] = Planner::parts_of(p.blocks(x), most);
-    const int tasks = attention::plan_longest_first(p.plan, p.places() * parts,
-                                                    [&](int n) { return p.find(n / parts, n % parts, most); });
+    const int parts = p.asked ? p.asked : int(best), most = most_of(parts);
+    for (int x = threadIdx.x; x < p.places(); x += attention::buckets) p.parts[x] = Planner::parts_of(blocks_of(x), most);
+    const int tasks = attention::plan_longest_first(p.plan, p.places() * parts, [&](int n) {
+        return p.find(n / parts, blocks_of(n / parts), n % parts, most);
+    });
     if (threadIdx.x == 0) *p.planned = tasks, *p.taken = 0;
 }
 #endif
