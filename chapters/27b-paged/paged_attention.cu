@@ -8,12 +8,14 @@
 // Source    PagedAttention (Kwon et al., 2023), whose kernel is another one; rung 27 for everything else
 // Supports  bf16, f16; d 64, 128, 256; pages of any multiple of 8 keys; a length for each sequence; any N_q; causal;
 //           grouped-query heads; LSE; any strides; scale > 0; sm_90a
+#include <algorithm>
 #include <numeric>
 #include <string>
 
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/merge.h"
+#include "operations/paged_attention/planner.h"
 #include "operations/paged_attention/stage.h"
 #include "tile/divisor.h"
 #include "tile/lazy_softmax.h"
@@ -28,7 +30,7 @@ using attention::PackedTiles;
 template <class Element, int d_, bool causal>
 struct PagedAttention {
     static constexpr int d = d_, B_c = attention::block_of_keys, consumers = 1, stages = d == 64 ? 4 : 2, own_slots = 2;
-    static constexpr lcsf::Schedule schedule = lcsf::Schedule::fixed;
+    static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     static constexpr bool turns = false, own_is_loaded = true;
     using OwnTile = tile::SharedTile<Element, attention::tile_rows, d, tile::Swizzled<128>>;  // Q_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;                 // K_j
@@ -41,17 +43,21 @@ struct PagedAttention {
         tile::TensorMap<OwnTile> Q;
         CUtensorMap K, V;  // boxes of (box, panel) of a page
         PackedTiles tiles;
+        const PlannedPart* plan;  // of a head
+        const int* planned;       // how many
+        int most;                 // of all heads, at most
         Pool pool;
         Divisor by_page_size;
         int box;  // rows: as many as divide a page and a block
-        const int *block_table, *lengths;
+        const int* block_table;
         tile::LazyScale scale;
         attention::PartialResults<float> partial;
         attention::Results<Element> results;
     };
     struct Task : PackedTiles::Task {
-        int N_k;         // of its sequence
-        int first, end;  // blocks of keys, from `first` on up to, but not with, `end`
+        int N_k;           // of its sequence
+        int part, parts;   // of its tile
+        int first, steps;  // blocks of keys
     };
     struct State {
         tile::Accumulator<16, d> O;
@@ -59,17 +65,17 @@ struct PagedAttention {
     };
 
     // ---- tasks
-    __host__ __device__ static int tasks(const Problem& p) { return p.tiles.tasks(); }
+    static int most_tasks(const Problem& p) { return p.most; }
+    __device__ static int tasks(const Problem& p) { return *p.planned * p.tiles.heads_of_tiles(); }
     __device__ static Task task(const Problem& p, int n) {
-        const PackedTiles::Task tile = p.tiles.task(n);
-        const int N_k = p.lengths[tile.batch], seen = causal ? max(tile.behind + N_k - p.tiles.N_q, 0) : N_k;
-        const int T_c = (seen + B_c - 1) / B_c;
-        return {tile, N_k, tile.first(T_c, p.tiles.parts), tile.end(T_c, p.tiles.parts)};
+        const int heads = p.tiles.heads_of_tiles();
+        const PlannedPart of = p.plan[n / heads];
+        return {p.tiles.task(of.tile_of_queries, n % heads, of.sequence), of.N_k, of.part, of.parts, of.first, of.steps};
     }
-    __device__ static int steps(const Task& task) { return max(task.end - task.first, 1); }
-    /// A part without keys has a step too: with the block behind the last key, which moves no byte.
+    __device__ static int steps(const Task& task) { return task.steps; }
+    /// The block behind the last key moves no byte.
     __device__ static int first_key(const Task& task, int t) {
-        return task.first < task.end ? (task.end - 1 - t) * B_c : task.N_k;
+        return min((task.first + task.steps - 1 - t) * B_c, task.N_k);
     }
 
     // ---- load
@@ -169,7 +175,7 @@ struct PagedAttention {
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
         cudaTriggerProgrammaticLaunchCompletion();  // the merge may begin to begin
         const auto lse = s.softmax.finish(s.O, p.scale);
-        attention::store_part(p.partial, p.results, s.O, lse, p.tiles, task, c.warp);
+        attention::store_part(p.partial, p.results, s.O, lse, p.tiles, task, task.part, task.parts, c.warp);
     }
     __device__ static void store(const Consumer&, const Problem&, const Task&) {}  // nothing leaves by TMA
 };
@@ -184,37 +190,70 @@ CUtensorMap map_of_pages(const void* pages, const Strides& strides, const Args& 
                                             {bytes(strides.row), bytes(strides.head), bytes(strides.batch)},
                                             {Kernel::panel, std::uint32_t(box), 1, 1}, ptx::Swizzle::bytes_128);
 }
+// ---- launch
+
+/// What lies in the scratch memory.
+struct Scratch {
+    PlannedPart* plan;
+    attention::PartialResults<float> partial;
+    int* parts;  // of each tile of queries, sequence by sequence
+    int* planned;
+    unsigned* taken;
+};
+std::size_t scratch_bytes_of(const AttentionShape& s, int most_parts) {
+    const std::size_t tiles = std::size_t(s.batch) * std::size_t(attention::blocks_of_queries(s));
+    return tiles * (std::size_t(most_parts) * sizeof(PlannedPart) + sizeof(int)) + 2 * sizeof(int) +
+           attention::bytes_of_partial_results(s, most_parts);
+}
+Scratch scratch_of(const Args& args, int most_parts) {
+    const int tiles = args.shape.batch * attention::blocks_of_queries(args.shape);
+    PlannedPart* const plan = static_cast<PlannedPart*>(args.scratch);
+    const auto partial = attention::partial_results(plan + tiles * most_parts, args.shape, most_parts);
+    int* const parts = reinterpret_cast<int*>(partial.LSE + std::size_t(partial.rows) * most_parts);
+    return {plan, partial, parts, parts + tiles, reinterpret_cast<unsigned*>(parts + tiles + 1)};
+}
+
 template <class Element, int d, bool causal>
-void launch_kernels(const Args& args, const attention::PartialResults<float>& partial) {
+void launch_kernels(const Args& args, int asked, int most_parts) {
     using Kernel = PagedAttention<Element, d, causal>;
-    const PackedTiles tiles = attention::packed_tiles(args.shape, partial.parts);
+    const Scratch scratch = scratch_of(args, most_parts);
+    const PackedTiles tiles = attention::packed_tiles(args.shape);
     const int box = std::gcd(args.pool.page_size, Kernel::B_c);
     const attention::Results<Element> results = {static_cast<Element*>(args.O), args.lse, args.O_strides,
                                                  args.shape.heads, args.shape.n_q};
+    launch_kernel(plan_parts,
+                  {.grid = dim3(1), .block = dim3(attention::buckets), .stream = args.stream, .dependent = true},
+                  Planner{args.lengths, tiles, causal, asked, most_parts,
+                          device_attribute(cudaDevAttrMultiProcessorCount), scratch.plan, scratch.parts, scratch.planned,
+                          scratch.taken});
     lcsf::launch<Kernel>({attention::packed_map<typename Kernel::OwnTile>(args, tiles.packing.heads,
                                                                           tiles.packing.queries()),
                           map_of_pages<Kernel, Element>(args.K, args.K_strides, args, box),
-                          map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, args.pool,
-                          Divisor(unsigned(args.pool.page_size)), box,
-                          args.block_table, args.lengths, tile::lazy_scale<Element>(args.scale * attention::log2_e),
-                          partial, results},
-                         nullptr, args.stream);
-    attention::launch_merge<Element, d>(partial, results, args.stream);
+                          map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, scratch.plan,
+                          scratch.planned, attention::tiles_of(args.shape) * most_parts, args.pool,
+                          Divisor(unsigned(args.pool.page_size)), box, args.block_table,
+                          tile::lazy_scale<Element>(args.scale * attention::log2_e), scratch.partial, results},
+                         scratch.taken, args.stream);
+    attention::launch_merge<Element, d>(scratch.partial, results, tiles, scratch.parts, args.stream);
 }
-void launch_in(int parts, const Args& args) {
-    const auto partial = attention::partial_results(args.scratch, args.shape, parts);
+void launch_with(const Args& args, int asked, int most_parts) {
     attention::with_element_and_causal_of(args.shape, [&]<class Element, bool causal>() {
         switch (args.shape.head_dim) {
-            case 64: return launch_kernels<Element, 64, causal>(args, partial);
-            case 128: return launch_kernels<Element, 128, causal>(args, partial);
-            default: return launch_kernels<Element, 256, causal>(args, partial);
+            case 64: return launch_kernels<Element, 64, causal>(args, asked, most_parts);
+            case 128: return launch_kernels<Element, 128, causal>(args, asked, most_parts);
+            default: return launch_kernels<Element, 256, causal>(args, asked, most_parts);
         }
     });
 }
-void launch(const Args& args) { launch_in(attention::parts_of(args.shape), args); }
-std::size_t scratch_bytes(const AttentionShape& s) {
-    return attention::bytes_of_partial_results(s, attention::parts_of(s));
+
+/// Of the longest sequence, though it may be the only long one: its parts fill the GPU twice.
+int most_parts_of(const AttentionShape& s) {
+    const int tiles = attention::tiles_of(s) / s.batch, blocks = attention::blocks_of_keys(s);
+    return std::clamp(2 * device_attribute(cudaDevAttrMultiProcessorCount) / tiles, 1,
+                      std::max(blocks / fewest_blocks, 1));
 }
+void launch(const Args& args) { launch_with(args, 0, most_parts_of(args.shape)); }
+std::size_t scratch_bytes(const AttentionShape& s) { return scratch_bytes_of(s, most_parts_of(s)); }
 
 const attention::Support supports{.stage = "27b-paged", .head_dims = {64, 128, 256},
                                   .dtypes = {DType::bf16, DType::f16}, .causal = true, .lse = true,
@@ -222,13 +261,13 @@ const attention::Support supports{.stage = "27b-paged", .head_dims = {64, 128, 2
                                   .compute_capability = 90};
 const Registration registration = {{supports, launch, scratch_bytes}};
 
-/// So many parts, whatever the problem.
+/// So many parts of the longest, whatever the problem.
 template <int parts>
 Registration variant() {
     attention::Support s = supports.for_variant(parts == 1 ? "1 part" : std::to_string(parts) + " parts");
     s.causal = true, s.dtypes = supports.dtypes;
-    return {{s, [](const Args& args) { launch_in(parts, args); },
-             [](const AttentionShape& shape) { return attention::bytes_of_partial_results(shape, parts); }}};
+    return {{s, [](const Args& args) { launch_with(args, parts, parts); },
+             [](const AttentionShape& shape) { return scratch_bytes_of(shape, parts); }}};
 }
 const Registration variants[] = {variant<1>(), variant<3>()};
 

@@ -15,7 +15,7 @@
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/merge.h"
-#include "operations/paged_attention/plan.h"
+#include "operations/paged_attention/planner.h"
 #include "operations/paged_attention/stage.h"
 #include "tile/divisor.h"
 #include "tile/lazy_softmax.h"
@@ -263,7 +263,7 @@ void launch_with(const Args& args, int asked, int most_parts) {
 int most_parts_of(const AttentionShape& s) {
     const int tiles = attention::tiles_of(s) / s.batch, blocks = attention::blocks_of_keys(s);
     return std::clamp(2 * device_attribute(cudaDevAttrMultiProcessorCount) / tiles, 1,
-                      std::max(blocks / Planner::fewest_blocks, 1));
+                      std::max(blocks / fewest_blocks, 1));
 }
 void launch(const Args& args) { launch_with(args, 0, most_parts_of(args.shape)); }
 std::size_t scratch_bytes(const AttentionShape& s) { return scratch_bytes_of(s, most_parts_of(s)); }
