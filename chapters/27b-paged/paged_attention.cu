@@ -4,8 +4,9 @@
 //           boxes signal one barrier, so whoever waits for the block does not know of pages. What is behind a
 //           sequence's last key never comes: the last box begins as many rows earlier.
 // Saves     memory: a sequence has the pages that it needs, and not room for the longest one.
-// Costs     an entry of a table before each box, boxes of few rows, and a mask that knows where the last box begins.
-// Source    PagedAttention (Kwon et al., 2023), whose kernel is another one; rung 27 for everything else
+// Costs     an entry of a table before each box, boxes of few rows, and a mask that knows where the last box begins. And a
+//           plan of the parts before, as only the device knows how long sequences are.
+// Source    PagedAttention (Kwon et al., 2023), whose kernel is another one; rung 27 for the kernel, 26 for the plan
 // Supports  bf16, f16; d 64, 128, 256; pages of any multiple of 8 keys; a length for each sequence; any N_q; causal;
 //           grouped-query heads; LSE; any strides; scale > 0; sm_90a
 #include <algorithm>
