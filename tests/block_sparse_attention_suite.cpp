@@ -379,20 +379,7 @@ TEST_CASE("gives the same bits again, whatever its scratch holds") {
     std::mt19937_64 random(test_seed());
     const AttentionShape s = shape_number(test_seed(), 2, 300, 500, test_seed() % 2);
     const Data data = make_inputs(s, drawn_lists(random, s, true), Values::normal, random(), true);
-    const DeviceProblem problem(stage_under_test(), data);
-    const DeviceData device = problem.data();
-    std::vector<float> before;
-    for (const int garbage : {0xFF, 0x7F, 0x01}) {
-        check_cuda(cudaMemset(device.scratch, garbage, stage_under_test().scratch_bytes(s)), "scratch");
-        for (int times = 0; times < 2; ++times) {
-            stage_under_test().launch(device);
-            check_cuda(cudaDeviceSynchronize(), "launch");
-            const std::vector<float> O = problem.outputs().tensors.at("O");
-            CHECK_MESSAGE((before.empty() || O == before), "O has other bits than before, with scratch full of ",
-                          garbage);
-            before = O;
-        }
-    }
+    check_same_bits(stage_under_test(), data);
 }
 
 TEST_CASE("refuses what it does not support, naming stage, limit and value") {

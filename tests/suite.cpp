@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <random>
+#include <vector>
 
+#include "launch.h"
 #include "test_seed.h"
 
 namespace flashladder {
@@ -37,6 +39,26 @@ void check_refusal_line(const std::string& line, const std::string& stage, const
     CHECK_MESSAGE(line.starts_with(stage + ": "), line);
     CHECK_MESSAGE((line.find(part) != std::string::npos), fmt::format("'{}' does not say '{}'", line, part));
     CHECK_MESSAGE((line.find('\n') == std::string::npos), line);
+}
+
+void check_same_bits(const Stage& stage, const Data& inputs) {
+    const DeviceProblem problem(stage, inputs);
+    const DeviceData device = problem.data();
+    std::vector<float> before;
+    for (const int garbage : {0xFF, 0x7F, 0x01}) {
+        if (const std::size_t bytes = stage.scratch_bytes(inputs.problem))
+            check_cuda(cudaMemset(device.scratch, garbage, bytes), "scratch");
+        for (int times = 0; times < 2; ++times) {
+            for (const Tensor& tensor : problem.tensors())
+                if (tensor.is_output)
+                    check_cuda(cudaMemset(device.tensors.at(tensor.name), 0xFF, tensor.bytes()), "NaN");
+            stage.launch(device);
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            const std::vector<float> O = problem.outputs().tensors.at("O");
+            CHECK_MESSAGE((before.empty() || O == before), "O has other bits than before, with scratch full of ", garbage);
+            before = O;
+        }
+    }
 }
 
 }  // namespace flashladder

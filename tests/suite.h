@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "harness/run.h"
+
 #ifndef FLASHLADDER_GPU
 #include "emulator/emulator.h"
 #endif
@@ -61,6 +63,10 @@ std::string refusal(const Stage& stage, const Args& args) {
 }
 /// Fails if this is not one line of the stage's, or does not say `part`.
 void check_refusal_line(const std::string& line, const std::string& stage, const std::string& part);
+
+/// Launches it several times, with scratch memory full of this and that, and outputs full of NaN before: O has the same bits
+/// each time, else it fails.
+void check_same_bits(const Stage& stage, const Data& inputs);
 
 /// check(change, part) fails if the stage does not refuse, by such a line, arguments that are good but for the change.
 template <class Stage, class Args>

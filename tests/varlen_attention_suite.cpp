@@ -489,22 +489,7 @@ TEST_CASE("NaN in a query is NaN in its rows of O and LSE, and in no other") {
 TEST_CASE("gives the same bits again, whatever its scratch holds") {
     std::mt19937_64 random(test_seed());
     const Case c = case_number(test_seed(), {200, 0, 70}, {210, 4, 170}, test_seed() % 2, 4, 2);
-    const DeviceProblem problem(stage_under_test(), inputs_of_case(c, Values::normal, random()));
-    const DeviceData device = problem.data();
-    std::vector<float> before;
-    for (const int garbage : {0xFF, 0x7F, 0x01}) {
-        if (const size_t bytes = stage_under_test().scratch_bytes(c.shape, c.sequences.count()))
-            check_cuda(cudaMemset(device.scratch, garbage, bytes), "scratch");
-        for (int times = 0; times < 2; ++times) {
-            check_cuda(cudaMemset(device.tensors.at("O"), 0xFF, c.shape.o_elements() * 2), "O");  // NaN
-            stage_under_test().launch(device);
-            check_cuda(cudaDeviceSynchronize(), "launch");
-            const std::vector<float> O = problem.outputs().tensors.at("O");
-            CHECK_MESSAGE((before.empty() || O == before), "O has other bits than before, with scratch full of ",
-                          garbage);
-            before = O;
-        }
-    }
+    check_same_bits(stage_under_test(), inputs_of_case(c, Values::normal, random()));
 }
 
 TEST_CASE("refuses what it does not support, naming stage, limit and value") {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "operations/attention/longest_first.h"
-#include "operations/attention/merge.h"
+#include "operations/attention/packed_tiles.h"
 #include "operations/paged_attention/plan.h"
 
 namespace flashladder::paged_attention {
