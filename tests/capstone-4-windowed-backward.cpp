@@ -134,7 +134,7 @@ const Pairs in_dK{"dK", &Outputs::dK, &Gradients::dK, &Comparison::dK, false,
                   [](attention::Inputs& in, std::vector<float>&) -> std::vector<float>& { return in.Q; }};
 
 /// What is wrong with the first pair that is, of d queries, or of keys, from `first` on: who counts for whom, and should not,
-/// or how much; "" if nothing is.
+/// or how much, and which usual mistake it is; "" if nothing is.
 std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint64_t seed) {
     attention::Inputs forward = attention::make_inputs(s, Values::normal, seed);
     std::vector<float> dO = attention_backward::fresh_dO(s, seed);
@@ -150,6 +150,8 @@ std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint6
     const Gradients reference =
         reference_gradients(in, attention_backward::rows_to_check(s, 1, std::size_t(1) << 20));
     const std::size_t d = static_cast<std::size_t>(s.head_dim);
+    const std::string mistake = (c.*pairs.judgement).mistake,
+                      what = std::string(pairs.name) + (mistake.empty() ? "" : " is what comes out " + mistake);
     const int columns = std::min(s.head_dim, (pairs.of_queries ? s.n_k : s.n_q) - first);
     for (int row = 0; row < (pairs.of_queries ? s.n_q : s.n_k); ++row)
         for (int column = 0; column < columns; ++column) {
@@ -163,9 +165,9 @@ std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint6
                 " ({}; it sees {})", to_string(s),
                 seen.count() ? fmt::format("keys {} to {}", seen.first, seen.last) : "no key");
             if (!seen.contains(key))
-                return fmt::format("{}: query {} counts for key {}, which is {}{}", pairs.name, query, key,
+                return fmt::format("{}: query {} counts for key {}, which is {}{}", what, query, key,
                                    key > seen.last ? "behind its own" : "before its window", where);
-            if (found == 0) return fmt::format("{}: query {} does not count for key {}{}", pairs.name, query, key, where);
+            if (found == 0) return fmt::format("{}: query {} does not count for key {}{}", what, query, key, where);
         }
     return c.describe(s, to_string(s));
 }

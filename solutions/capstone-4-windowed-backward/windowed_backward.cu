@@ -84,7 +84,7 @@ __device__ void multiply_transposed(float (&C)[own][own], const Rows<d>& A, cons
     const int tx = threadIdx.x % threads_x, row = threadIdx.x / threads_x * own;
     for (int r = 0; r < own; ++r)
         for (int c = 0; c < own; ++c) C[r][c] = 0;
-#pragma unroll 4
+#pragma unroll 2
     for (int x = 0; x < d; x += 4) {
         float4 a[own];
         for (int r = 0; r < own; ++r) a[r] = vector_at(A[row + r][x]);
@@ -99,7 +99,7 @@ __device__ void multiply_transposed(float (&C)[own][own], const Rows<d>& A, cons
 template <int d>
 __device__ void multiply_add_transposed(float4 (&C)[own][d / 64], const Scores& A, const Rows<d>& B) {
     const int tx = threadIdx.x % threads_x, row = threadIdx.x / threads_x * own;
-#pragma unroll 4
+#pragma unroll 2
     for (int k = 0; k < tile; ++k) {
         const float4 a = vector_at(A[k][row]);
         for (int x = 0; x < d / 64; ++x) {
