@@ -1,9 +1,9 @@
-// Capstone 4: gradients of attention through a window: who counts for whom, what must not be read, and what is paid for it.
+// Capstone 4: gradients of attention through a window: who counts for whom, what must not be read, and what is paid for
+// it.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -39,7 +39,6 @@ using attention_backward::Outputs;
 
 constexpr int block = 64;  // queries, and keys, in which targets are counted
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 const Stage& stage_under_test() { return find_stage(stages().front().get().name()); }
 
@@ -75,7 +74,8 @@ Seen queries_of(const Shape& s, int key) {
 std::string run_on(const Inputs& in, Outputs& outputs) {
     const auto nothing_written = [&] {
         return fmt::format(
-            "dQ, dK and dV are NaN in every place, as nobody has written them: launch() is yours to write, and the kernels "
+            "dQ, dK and dV are NaN in every place, as nobody has written them: launch() is yours to write, and the "
+            "kernels "
             "that it starts; chapters/{}/README.md says what they must do ({})",
             stage_under_test().folder(), to_string(shape_of(in)));
     };
@@ -103,7 +103,8 @@ std::string fault(const Inputs& in, Judge judge = Judge::both_rules) {
     const Comparison c = attention_backward::judged(outputs, in, judge);
     return c.passed ? "" : c.describe(in.shape(), to_string(shape_of(in)));
 }
-void check_agrees(const Shape& shape, std::uint64_t seed, Values values = Values::normal, Judge judge = Judge::both_rules) {
+void check_agrees(const Shape& shape, std::uint64_t seed, Values values = Values::normal,
+                  Judge judge = Judge::both_rules) {
     const std::string wrong = fault(windowed_inputs(shape, values, seed), judge);
     CHECK_MESSAGE(wrong.empty(), wrong);
 }
@@ -116,25 +117,31 @@ void make_unit_rows(std::vector<float>& rows, int first, int head_dim) {
         rows[x] = static_cast<int>(x) / head_dim - first == static_cast<int>(x) % head_dim ? 1.0f : 0.0f;
 }
 
-/// A gradient of one head, as P or scale * dS: what each pair of a query and a key adds to it stands in an element of its own.
+/// A gradient of one head, as P or scale * dS: what each pair of a query and a key adds to it stands in an element of
+/// its own.
 struct Pairs {
     const char* name;
-    std::vector<float> Outputs::* found;
-    attention_backward::GradientRows Gradients::* expected;
-    attention_backward::GradientComparison Comparison::* judgement;
+    std::vector<float> Outputs::*found;
+    attention_backward::GradientRows Gradients::*expected;
+    attention_backward::GradientComparison Comparison::*judgement;
     bool of_queries;  // its rows are; its columns are the others
     // Whose rows are unit vectors then: P^T dO, dS K, dS^T Q
     std::vector<float>& (*unit)(attention::Inputs& forward, std::vector<float>& dO);
 };
-const Pairs in_dV{"dV", &Outputs::dV, &Gradients::dV, &Comparison::dV, false,
-                  [](attention::Inputs&, std::vector<float>& dO) -> std::vector<float>& { return dO; }};
-const Pairs in_dQ{"dQ", &Outputs::dQ, &Gradients::dQ, &Comparison::dQ, true,
-                  [](attention::Inputs& in, std::vector<float>&) -> std::vector<float>& { return in.K; }};
-const Pairs in_dK{"dK", &Outputs::dK, &Gradients::dK, &Comparison::dK, false,
-                  [](attention::Inputs& in, std::vector<float>&) -> std::vector<float>& { return in.Q; }};
+const Pairs in_dV{"dV",           &Outputs::dV,
+                  &Gradients::dV, &Comparison::dV,
+                  false,          [](attention::Inputs&, std::vector<float>& dO) -> std::vector<float>& { return dO; }};
+const Pairs in_dQ{
+    "dQ",           &Outputs::dQ,
+    &Gradients::dQ, &Comparison::dQ,
+    true,           [](attention::Inputs& in, std::vector<float>&) -> std::vector<float>& { return in.K; }};
+const Pairs in_dK{
+    "dK",           &Outputs::dK,
+    &Gradients::dK, &Comparison::dK,
+    false,          [](attention::Inputs& in, std::vector<float>&) -> std::vector<float>& { return in.Q; }};
 
-/// What is wrong with the first pair that is, of d queries, or of keys, from `first` on: who counts for whom, and should not,
-/// or how much, and which usual mistake it is; "" if nothing is.
+/// What is wrong with the first pair that is, of d queries, or of keys, from `first` on: who counts for whom, and
+/// should not, or how much, and which usual mistake it is; "" if nothing is.
 std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint64_t seed) {
     attention::Inputs forward = attention::make_inputs(s, Values::normal, seed);
     std::vector<float> dO = attention_backward::fresh_dO(s, seed);
@@ -147,8 +154,7 @@ std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint6
     for (const auto other : {&Comparison::dV, &Comparison::dQ, &Comparison::dK})
         if (other != pairs.judgement) c.*other = {}, (c.*other).passed = true;  // what is said is about this one
 
-    const Gradients reference =
-        reference_gradients(in, attention_backward::rows_to_check(s, 1, std::size_t(1) << 20));
+    const Gradients reference = reference_gradients(in, attention_backward::rows_to_check(s, 1, std::size_t(1) << 20));
     const std::size_t d = static_cast<std::size_t>(s.head_dim);
     const std::string mistake = (c.*pairs.judgement).mistake,
                       what = std::string(pairs.name) + (mistake.empty() ? "" : " is what comes out " + mistake);
@@ -161,9 +167,9 @@ std::string wrong_pair(const Pairs& pairs, const Shape& s, int first, std::uint6
             const auto [query, key] =
                 pairs.of_queries ? std::pair(row, first + column) : std::pair(first + column, row);
             const Seen seen = keys_of(s, query);
-            const std::string where = fmt::format(
-                " ({}; it sees {})", to_string(s),
-                seen.count() ? fmt::format("keys {} to {}", seen.first, seen.last) : "no key");
+            const std::string where =
+                fmt::format(" ({}; it sees {})", to_string(s),
+                            seen.count() ? fmt::format("keys {} to {}", seen.first, seen.last) : "no key");
             if (!seen.contains(key))
                 return fmt::format("{}: query {} counts for key {}, which is {}{}", what, query, key,
                                    key > seen.last ? "behind its own" : "before its window", where);
@@ -191,7 +197,9 @@ const std::vector<Shape> by_a_window_of_all = {shape_of(20, 20, 20), shape_of(64
 
 TEST_CASE("EXERCISE capstone-4.1: dV, by a window of all keys") { check_pairs({in_dV}, by_a_window_of_all); }
 
-TEST_CASE("EXERCISE capstone-4.1: dQ and dK, by a window of all keys") { check_pairs({in_dQ, in_dK}, by_a_window_of_all); }
+TEST_CASE("EXERCISE capstone-4.1: dQ and dK, by a window of all keys") {
+    check_pairs({in_dQ, in_dK}, by_a_window_of_all);
+}
 
 TEST_CASE("EXERCISE capstone-4.1: no key before a window counts, wherever it begins") {
     std::vector<Shape> shapes = {shape_of(20, 20, 5), shape_of(64, 64, 7), shape_of(150, 150, 65)};
@@ -216,11 +224,13 @@ TEST_CASE("EXERCISE capstone-4.1: 0 for queries that see no key, and for keys th
             const Inputs in = windowed_inputs(s, Values::normal, random());
             const std::string stopped = run_on(in, out);
             REQUIRE_MESSAGE(stopped.empty(), stopped);
-            const auto check_zero = [&](const char* name, const std::vector<float>& found, const char* what, auto count) {
+            const auto check_zero = [&](const char* name, const std::vector<float>& found, const char* what,
+                                        auto count) {
                 for (std::size_t x = 0; x < found.size(); ++x) {
                     const int row = static_cast<int>(x) / head_dim;
                     if (count(row) > 0 || found[x] == 0) continue;
-                    FAIL_CHECK(fmt::format("{} of {} {} is {}, expected 0 ({})", name, what, row, found_text(found[x]), to_string(s)));
+                    FAIL_CHECK(fmt::format("{} of {} {} is {}, expected 0 ({})", name, what, row, found_text(found[x]),
+                                           to_string(s)));
                     return;
                 }
             };
@@ -237,8 +247,9 @@ TEST_CASE("EXERCISE capstone-4.1: heads that share keys add up in dK and dV") {
     std::mt19937_64 random(test_seed());
     check_agrees(with_heads(shape_of(40, 40, 30), 1, 4, 2), random());
     for (const int head_dim : {64, 128})
-        check_agrees(with_heads(shape_of(100, 140, drawn_length(block, 1, 140, std::uint64_t(head_dim)), head_dim), 2, 6, 2), random(),
-                     Values::growing_maximum);
+        check_agrees(
+            with_heads(shape_of(100, 140, drawn_length(block, 1, 140, std::uint64_t(head_dim)), head_dim), 2, 6, 2),
+            random(), Values::growing_maximum);
 }
 
 // ---- all sizes, all numbers
@@ -253,8 +264,9 @@ TEST_CASE("lengths that divide nothing, few of them, many") {
                          random());
         }
         for (const auto& [n_q, n_k] : {std::pair(1, 300), {300, 20}, {65, 63}, {3, 500}})
-            check_agrees(with_heads(shape_of(n_q, n_k, 1 + int(random() % 80), head_dim), 1, (31 + n_q) / n_q, (31 + n_q) / n_q),
-                         random());
+            check_agrees(
+                with_heads(shape_of(n_q, n_k, 1 + int(random() % 80), head_dim), 1, (31 + n_q) / n_q, (31 + n_q) / n_q),
+                random());
     }
 }
 
@@ -264,7 +276,8 @@ TEST_CASE("windows of every residue, and larger than all keys") {
         const int window = 1 + (int(test_seed() % 64) + 8 * i + int(random() % 8)) % 64 + block * int(random() % 3);
         check_agrees(shape_of(130, 200, window, i % 2 ? 64 : 128), random());
     }
-    for (const int window : {200, 201, std::numeric_limits<int>::max()}) check_agrees(shape_of(130, 200, window), random());
+    for (const int window : {200, 201, std::numeric_limits<int>::max()})
+        check_agrees(shape_of(130, 200, window), random());
 }
 
 TEST_CASE("peaky rows, a maximum that grows with j, a large common offset") {
@@ -290,8 +303,8 @@ TEST_CASE("whatever the scale, 0 and below 0 too") {
 
 /// The first element in which two runs differ, in words; "" if there is none. `all`: of rows for which this is true.
 template <class Counts>
-std::string difference(const char* name, const std::vector<float>& found, const std::vector<float>& expected, int head_dim,
-                       Counts counts) {
+std::string difference(const char* name, const std::vector<float>& found, const std::vector<float>& expected,
+                       int head_dim, Counts counts) {
     for (std::size_t x = 0; x < found.size(); ++x) {
         const int row = static_cast<int>(x) / head_dim;
         if (counts(row) && !(found[x] == expected[x]))
@@ -344,8 +357,11 @@ TEST_CASE("NaN in a row of dO is in that row of dQ, in dK and dV of the keys tha
             }
         };
         const auto seen = [&](int j) { return keys_of(s, ill).contains(j); };
-        const auto near = [&](int j) { return std::abs(j - ill) < window + 2 * block; };  // of a tile in which there is one
-        check("dQ", out.dQ, [](int i) { return i == ill; }, [](int) { return false; });
+        const auto near = [&](int j) {
+            return std::abs(j - ill) < window + 2 * block;
+        };  // of a tile in which there is one
+        check(
+            "dQ", out.dQ, [](int i) { return i == ill; }, [](int) { return false; });
         check("dK", out.dK, seen, near);
         check("dV", out.dV, seen, near);
     }
@@ -372,10 +388,12 @@ TEST_CASE("gives the same bits again, whatever scratch and gradients hold, also 
                  {std::pair("dQ", &expected.dQ), {"dK", &expected.dK}, {"dV", &expected.dV}}) {
                 const auto [now, then] = std::ranges::mismatch(found.tensors.at(name), *before);
                 const bool same = now == found.tensors.at(name).end();
-                CHECK_MESSAGE(same, fmt::format("{}[{}] is {:.9g}, and {:.9g} the first time: other bits; scratch and gradients were "
-                                                "filled with {:#x}, launch {} ({})",
-                                                name, now - found.tensors.at(name).begin(), same ? 0 : *now, same ? 0 : *then,
-                                                garbage, launched, to_string(s)));
+                CHECK_MESSAGE(
+                    same,
+                    fmt::format("{}[{}] is {:.9g}, and {:.9g} the first time: other bits; scratch and gradients were "
+                                "filled with {:#x}, launch {} ({})",
+                                name, now - found.tensors.at(name).begin(), same ? 0 : *now, same ? 0 : *then, garbage,
+                                launched, to_string(s)));
             }
         }
     }
@@ -408,8 +426,8 @@ TEST_CASE("has no races") {
     std::mt19937_64 random(test_seed());
     for (const int head_dim : {64, 128})
         for (const auto& [n_q, n_k] : {std::pair(40, 230), {200, 100}}) {
-            const Data data = windowed_backward::data_of(windowed_inputs(with_heads(shape_of(n_q, n_k, 1 + int(random() % 120), head_dim), 1, 2, 1),
-                                                  Values::normal, random()));
+            const Data data = windowed_backward::data_of(windowed_inputs(
+                with_heads(shape_of(n_q, n_k, 1 + int(random() % 120), head_dim), 1, 2, 1), Values::normal, random()));
             const std::string report = emulator::find_race([&] { run(stage_under_test(), data); });
             CHECK_MESSAGE(report.empty(), report);
         }
@@ -419,7 +437,8 @@ TEST_CASE("has no races") {
 
 StageCounts counts_of(const Shape& shape) {
     try {
-        return count_stage(stage_under_test(), windowed_backward::data_of(windowed_inputs(shape, Values::normal, test_seed())));
+        return count_stage(stage_under_test(),
+                           windowed_backward::data_of(windowed_inputs(shape, Values::normal, test_seed())));
     } catch (const CudaError& error) {
         FAIL_CHECK(std::string(error.what()));
         return {};
@@ -427,10 +446,12 @@ StageCounts counts_of(const Shape& shape) {
 }
 
 void check_at_most(const std::string& what, double found, double most, const Shape& where) {
-    CHECK_MESSAGE((found <= most), fmt::format("{}: found {}, expected at most {} ({})", what, found, most, to_string(where)));
+    CHECK_MESSAGE((found <= most),
+                  fmt::format("{}: found {}, expected at most {} ({})", what, found, most, to_string(where)));
 }
 
-/// Keys that blocks of 64 queries see, each block for itself, and how many such blocks there are; or of keys, and queries.
+/// Keys that blocks of 64 queries see, each block for itself, and how many such blocks there are; or of keys, and
+/// queries.
 struct Visited {
     double rows = 0, blocks = 0;
 };
@@ -448,31 +469,38 @@ std::vector<Shape> counted_shapes() {
     std::mt19937_64 random(test_seed());
     std::vector<Shape> all;
     for (const int head_dim : {64, 128})
-        for (const int window : {1, 64, 100 + int(random() % 50), 256}) all.push_back(shape_of(256, 256, window, head_dim));
+        for (const int window : {1, 64, 100 + int(random() % 50), 256})
+            all.push_back(shape_of(256, 256, window, head_dim));
     all.push_back(shape_of(drawn_length(block, 100, 300, 1), 400, 1 + int(random() % 200)));
     all.push_back(shape_of(300, 100, 30));
     return all;
 }
 
-TEST_CASE("counted: what passes by 64 queries, or 64 keys, is what they see; O is read once, gradients are written once") {
+TEST_CASE(
+    "counted: what passes by 64 queries, or 64 keys, is what they see; O is read once, gradients are written once") {
     for (const Shape& s : counted_shapes()) {
         const StageCounts counts = counts_of(s);
         const auto rows = [&](const char* tensor, bool written = false) {
             const auto found = counts.tensors.find(tensor);
             if (found == counts.tensors.end()) return 0.0;
-            return double((written ? found->second.written : found->second.read).requested_bytes) / double(s.head_dim) / 4;
+            return double((written ? found->second.written : found->second.read).requested_bytes) / double(s.head_dim) /
+                   4;
         };
         const double Q = rows("Q"), dO = rows("dO"), K_and_V = rows("K") + rows("V"), O = rows("O");
-        // Once for the blocks that own them, and what passes by; dO once more for D, which may have a kernel of its own.
+        // Once for the blocks that own them, and what passes by; dO once more for D, which may have a kernel of its
+        // own.
         const double queries = s.n_q + queries_of_blocks(s).rows, keys = s.n_k + keys_of_blocks(s).rows;
-        if (s.n_q % block == 0 && s.n_k % block == 0) {  // else counts may take what few lanes ask of one tensor for the other's
+        if (s.n_q % block == 0 &&
+            s.n_k % block == 0) {  // else counts may take what few lanes ask of one tensor for the other's
             check_at_most("rows of Q that are asked for", Q, queries, s);
             check_at_most("rows of dO that are asked for", dO, queries + s.n_q, s);
-            check_at_most(fmt::format("rows of K and V that are asked for ({:.0f} of K, {:.0f} of V)", rows("K"), rows("V")),
-                          K_and_V, 2 * keys, s);
+            check_at_most(
+                fmt::format("rows of K and V that are asked for ({:.0f} of K, {:.0f} of V)", rows("K"), rows("V")),
+                K_and_V, 2 * keys, s);
             check_at_most("rows of O that are asked for", O, s.n_q, s);
         }
-        check_at_most("rows of Q, K, V, O and dO that are asked for", Q + dO + K_and_V + O, 2 * (queries + keys + s.n_q), s);
+        check_at_most("rows of Q, K, V, O and dO that are asked for", Q + dO + K_and_V + O,
+                      2 * (queries + keys + s.n_q), s);
         for (const auto& [gradient, all] : {std::pair("dQ", s.n_q), {"dK", s.n_k}, {"dV", s.n_k}}) {
             check_at_most(fmt::format("rows of {} that are written", gradient), rows(gradient, true), all, s);
             check_at_most(fmt::format("rows of {} that are read", gradient), rows(gradient), 0, s);
@@ -486,10 +514,12 @@ TEST_CASE("counted: exponentials of the tiles that are visited, no divisions, fe
         const emulator::Work work = counts.work.total();
         // Tiles of 64 x 64, and two more, for a window need not begin or end with one.
         double pairs = 0;
-        for (const Visited& v : {keys_of_blocks(s), queries_of_blocks(s)}) pairs += block * (v.rows + 2 * block * v.blocks);
+        for (const Visited& v : {keys_of_blocks(s), queries_of_blocks(s)})
+            pairs += block * (v.rows + 2 * block * v.blocks);
         check_at_most("exponentials", double(work.exponentials), pairs, s);
         check_at_most("divisions", double(work.divisions), 0, s);
-        if (emulator::optimised_by_clang) continue;  // it copies a float4 part by part; a learner's kernel is not optimised
+        if (emulator::optimised_by_clang)
+            continue;  // it copies a float4 part by part; a learner's kernel is not optimised
         const emulator::SharedWork shared = work.all_shared();
         check_at_most("wavefronts of shared memory that are bank conflicts", double(shared.conflicts),
                       0.1 * double(shared.wavefronts), s);
@@ -497,25 +527,31 @@ TEST_CASE("counted: exponentials of the tiles that are visited, no divisions, fe
             if (const auto found = counts.tensors.find(tensor); found != counts.tensors.end())
                 check_at_most(fmt::format("sectors of {} that are moved", tensor),
                               double(found->second.read.sectors + found->second.written.sectors),
-                              double(found->second.read.requested_bytes + found->second.written.requested_bytes) / 32, s);
+                              double(found->second.read.requested_bytes + found->second.written.requested_bytes) / 32,
+                              s);
     }
 }
 
 TEST_CASE("counted: twice as many queries and keys with the same window are twice the work, not four times") {
-    const auto wavefronts = [](int n) { return double(counts_of(shape_of(n, n, 64)).work.total().all_shared().wavefronts); };
-    check_at_most("wavefronts of shared memory, where N = 256 has half as many queries", wavefronts(512), 2.5 * wavefronts(256),
-                  shape_of(512, 512, 64));
+    const auto wavefronts = [](int n) {
+        return double(counts_of(shape_of(n, n, 64)).work.total().all_shared().wavefronts);
+    };
+    check_at_most("wavefronts of shared memory, where N = 256 has half as many queries", wavefronts(512),
+                  2.5 * wavefronts(256), shape_of(512, 512, 64));
 }
 
-TEST_CASE("counted: no memory beyond scratch, and a block of threads for every 128 keys, or queries, of a head, or more") {
+TEST_CASE(
+    "counted: no memory beyond scratch, and a block of threads for every 128 keys, or queries, of a head, or more") {
     const Shape s = shape_of(512, 512, 100);
     const StageCounts counts = counts_of(s);
-    check_at_most("bytes of device memory beyond inputs and outputs", double(counts.peak_scratch_bytes), 4.0 * s.n_q, s);
+    check_at_most("bytes of device memory beyond inputs and outputs", double(counts.peak_scratch_bytes), 4.0 * s.n_q,
+                  s);
     double blocks = 0;
     for (const auto& launch : counts.work.launches)
         blocks = std::max(blocks, double(launch.grid.x) * launch.grid.y * launch.grid.z);
-    CHECK_MESSAGE((blocks >= 4), fmt::format("blocks of threads: found {}, expected at least 4, one for every 128 queries ({})",
-                                             blocks, to_string(s)));
+    CHECK_MESSAGE((blocks >= 4),
+                  fmt::format("blocks of threads: found {}, expected at least 4, one for every 128 queries ({})",
+                              blocks, to_string(s)));
 }
 #endif
 

@@ -1,5 +1,5 @@
-// The gradients of sliding-window attention: its reference where a window hides nothing, or everything, and the operation
-// in both of its types. tests/gradients.cpp has the reference against differences of the forward pass.
+// The gradients of sliding-window attention: its reference where a window hides nothing, or everything, and the
+// operation in both of its types. tests/gradients.cpp has the reference against differences of the forward pass.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -55,11 +55,14 @@ TEST_CASE("windowed backward: who sees nothing, or is seen by nobody, has 0, and
     CHECK(after.dK.values == before.dK.values);
     CHECK(after.dV.values == before.dV.values);
 
-    const Gradients of_few_keys = all_gradients(windowed_inputs(some_shape(n_k, n_q, window), Values::normal, test_seed()));
+    const Gradients of_few_keys =
+        all_gradients(windowed_inputs(some_shape(n_k, n_q, window), Values::normal, test_seed()));
     for (std::size_t x = 0; x < (n_k - n_q) * d; ++x) CHECK(of_few_keys.dQ.values[x] == 0);
 }
 
-TEST_CASE("windowed backward: the same problem in both types; FLOPs are those of what is seen; NaN is far from the reference") {
+TEST_CASE(
+    "windowed backward: the same problem in both types; FLOPs are those of what is seen; NaN is far from the "
+    "reference") {
     const Shape s = some_shape(20, 50, 7);
     const Problem problem = windowed_backward::problem_of(s);
     CHECK(shape_of(problem) == s);
@@ -83,7 +86,8 @@ TEST_CASE("windowed backward: the same problem in both types; FLOPs are those of
     CHECK(reference(outputs).passed);
     outputs.tensors["dK"][45 * 32 + 6] = std::numeric_limits<float>::quiet_NaN();
     CHECK_FALSE(reference(outputs).passed);
-    CHECK(reference(outputs).description.find("window 7 f32: dK[batch 0 head 0 key 45][6] is nan") != std::string::npos);
+    CHECK(reference(outputs).description.find("window 7 f32: dK[batch 0 head 0 key 45][6] is nan") !=
+          std::string::npos);
 }
 
 }  // namespace

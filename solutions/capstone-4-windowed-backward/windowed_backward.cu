@@ -9,10 +9,10 @@ namespace {
 
 // EXERCISE capstone-4.1 Build: all kernels, and launch(), which starts them. The contract is the README beside this file.
 // STARTER void launch([[maybe_unused]] const Args& args) {}
-// Two kernels, for nobody may add to what is another block's. A block of the first owns 64 queries, and the keys that they see
-// pass by: dQ, and D = rowsum(dO O), which it leaves for the second. There a block owns 64 keys, and the queries that see
-// them pass by: dK and dV. Each pair that is seen is looked at twice, so these are seven products instead of five; each sum
-// has one order. Tiles begin where the window does, and rows that no one sees are not loaded.
+// Two kernels, for nobody may add to what is another block's. A block of the first owns 64 queries, and the keys that they
+// see pass by: dQ, and D = rowsum(dO O), which it leaves for the second. There a block owns 64 keys, and the queries that
+// see them pass by: dK and dV. Each pair that is seen is looked at twice, so these are seven products instead of five; each
+// sum has one order. Tiles begin where the window does, and rows that no one sees are not loaded.
 constexpr int tile = 64;                       // queries, or keys, of a tile
 constexpr int threads_x = 16, threads_y = 16;  // of a block: 16 neighbours share 4 rows
 constexpr int threads = threads_x * threads_y;
@@ -36,8 +36,8 @@ struct Window {
     int diagonal, width;
 
     __device__ bool shows(int query, int key) const { return key <= query + diagonal && key > query + diagonal - width; }
-    // Of the 64 queries from i on, the first key that one of them sees, and the one behind the last; of 64 keys in the same way
-    // queries. There may be none: then the second is not behind the first.
+    // Of the 64 queries from i on, the first key that one of them sees, and the one behind the last; of 64 keys, queries in
+    // the same way. There may be none: then the second is not behind the first.
     __device__ int first_key(int i) const { return max(0, i + diagonal - width + 1); }
     __device__ int end_of_keys(int i, int N_k) const { return min(N_k, i + tile + diagonal); }
     __device__ int first_query(int j) const { return max(0, j - diagonal); }

@@ -18,7 +18,7 @@ struct Inputs {
     // What the forward pass has left: computed in double, then rounded, O to the dtype.
     std::vector<float> O;    // (batch, heads, n_q, head_dim)
     std::vector<float> lse;  // (batch, heads, n_q)
-    // Causal, a query sees so many keys at most, its own the last. What rungs are given hides nothing: capstone 4 is about it.
+    // Causal, a query sees so many keys at most, its own the last. Rungs are given none that hides a key; capstone 4 is.
     int window = std::numeric_limits<int>::max();
 
     const AttentionShape& shape() const { return forward.shape; }

@@ -20,8 +20,8 @@ public:
 
     Support supports;
 
-    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the stage,
-    /// the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
+    /// Launches its kernels on args.stream; does not wait. Throws std::invalid_argument with one line that names the
+    /// stage, the limit and the value, if the stage cannot do this; CudaError if a launch is refused.
     void launch(const Args& args) const;
 
     // As harness and tools see it.
