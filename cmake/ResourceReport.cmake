@@ -31,6 +31,7 @@ set(instructions_19 HMMA LDSM LDGSTS)
 set(instructions_later HGMMA UTMALDG)
 set(instructions_capstone-1 "")
 set(instructions_capstone-2 HMMA LDSM LDGSTS)
+set(instructions_capstone-4 "")
 
 # ---- cuobjdump, which finds nvdisasm beside itself or in PATH
 

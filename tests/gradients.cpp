@@ -14,6 +14,8 @@
 #include "operations/attention_backward/comparison.h"
 #include "operations/attention_backward/operation.h"
 #include "operations/attention_backward/usual_mistakes.h"
+#include "operations/modified_attention/reference.h"
+#include "operations/windowed_backward/operation.h"
 #include "test_seed.h"
 
 namespace flashladder::attention_backward {
@@ -34,11 +36,21 @@ AttentionShape shape_of(int heads, int kv_heads, int n_q, int n_k, bool causal, 
 
 RowsToCheck all_rows(const AttentionShape& shape) { return rows_to_check(shape, 1, std::size_t(1) << 20); }
 
+constexpr int no_window = std::numeric_limits<int>::max();
+
+Inputs fresh_inputs(const AttentionShape& shape, int window, std::uint64_t seed) {
+    return window == no_window
+               ? backward_inputs(shape, Values::normal, seed)
+               : windowed_backward::windowed_inputs(windowed_backward::windowed(shape, window), Values::normal, seed);
+}
+
 /// sum(O dO), in double.
-double objective(const attention::Inputs& forward, const std::vector<float>& dO) {
+double objective(const attention::Inputs& forward, const std::vector<float>& dO, int window) {
     std::vector<std::size_t> rows(forward.shape.lse_elements());
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = i;
-    const std::vector<double> O = attention::reference_attention(forward, std::move(rows)).O;
+    const std::vector<double> O =
+        window == no_window ? attention::reference_attention(forward, std::move(rows)).O
+                            : modified_attention::reference_attention({forward, window, {}, 0}, std::move(rows)).O;
     double sum = 0;
     for (std::size_t x = 0; x < O.size(); ++x) sum += O[x] * dO[x];
     return sum;
@@ -48,9 +60,16 @@ TEST_CASE("gradients: the reference is what central differences of sum(O dO) say
     constexpr float step = 0x1p-13f;
     std::mt19937_64 random(test_seed());
     std::normal_distribution<float> normal;
-    for (const auto& [heads, kv_heads, n_q, n_k, causal] :
-         {std::tuple(2, 2, 9, 13, false), {4, 2, 13, 9, false}, {2, 1, 7, 12, true}, {3, 3, 14, 6, true}, {2, 2, 5, 1, false}}) {
-        const Inputs in = backward_inputs(shape_of(heads, kv_heads, n_q, n_k, causal), Values::normal, random());
+    for (const auto& [heads, kv_heads, n_q, n_k, causal, window] : {std::tuple(2, 2, 9, 13, false, no_window),
+                                                                    {4, 2, 13, 9, false, no_window},
+                                                                    {2, 1, 7, 12, true, no_window},
+                                                                    {3, 3, 14, 6, true, no_window},
+                                                                    {2, 2, 5, 1, false, no_window},
+                                                                    {4, 2, 11, 11, true, 4},
+                                                                    {2, 2, 6, 13, true, 3},
+                                                                    {2, 1, 13, 8, true, 5},
+                                                                    {2, 2, 9, 9, true, 1}}) {
+        const Inputs in = fresh_inputs(shape_of(heads, kv_heads, n_q, n_k, causal), window, random());
         const Gradients g = reference_gradients(in, all_rows(in.shape()));
         const std::tuple<const char*, std::vector<float> attention::Inputs::*, const std::vector<double>*> tensors[] = {
             {"Q", &attention::Inputs::Q, &g.dQ.values}, {"K", &attention::Inputs::K, &g.dK.values},
@@ -65,10 +84,10 @@ TEST_CASE("gradients: the reference is what central differences of sum(O dO) say
                 expected += (*gradient)[x] * apart;
                 size += std::pow((*gradient)[x] * apart, 2);
             }
-            const double found = objective(more, in.dO) - objective(less, in.dO);
+            const double found = objective(more, in.dO, window) - objective(less, in.dO, window);
             CHECK_MESSAGE(std::abs(found - expected) <= 1e-6 * std::sqrt(size) + 1e-13 * double(in.dO.size()),
-                          fmt::format("d{}: differences say {:.9g}, the reference {:.9g} ({})", name, found, expected,
-                                      attention::to_string(in.shape())));
+                          fmt::format("d{}: differences say {:.9g}, the reference {:.9g} ({}, window {})", name, found, expected,
+                                      attention::to_string(in.shape()), window));
         }
     }
 }
@@ -263,6 +282,32 @@ TEST_CASE("gradients: a usual mistake is told from its numbers, of each gradient
                                         Written{.sees = right, .P = [](double S, double) { return S; }}})
                 if (auto [c, text] = told(code); !c.passed) CHECK_MESSAGE(text.find("comes out") == std::string::npos, text);
         }
+}
+
+TEST_CASE("gradients: a usual mistake with a window is told, too, and others as they are without one") {
+    const AttentionShape shape = shape_of(4, 2, 21 + int(test_seed() % 5), 31 + int(test_seed() / 7 % 5), true);
+    const int window = 5 + int(test_seed() / 3 % 9), diagonal = shape.n_k - shape.n_q;
+    const Inputs in = fresh_inputs(shape, window, test_seed());
+    const Gradients reference = reference_gradients(in, all_rows(shape)), standard = standard_gradients(in, all_rows(shape));
+    const auto says = [&](const Written& code, const std::string& words) {
+        const Outputs out = outputs_of(in, code);
+        Comparison c = compare(out, shape, reference, standard);
+        if (!c.passed) name_usual_mistakes(c, out, in, reference);
+        CHECK_MESSAGE(c.passed == words.empty(), c.describe(shape));
+        for (const auto* one : {&c.dV, &c.dQ, &c.dK}) CHECK_MESSAGE(one->mistake == words, one->mistake, "; expected: ", words);
+    };
+    // The keys from the so manieth before the window on, up to the so manieth behind the query's own.
+    const auto sees = [=](int before, int behind) {
+        return [=](int i, int j) { return j > i + diagonal - window - before && j <= i + diagonal + behind; };
+    };
+    says({sees(0, 0)}, "");
+    says({sees(1, 0)}, "if each query sees one key before its window");
+    says({sees(-1, 0)}, "if the first key of each window is not seen");
+    says({sees(shape.n_k, 0)}, "if windows hide nothing");
+    says({sees(0, 1)}, "if each query sees one key too many");
+    says({[=](int i, int j) { return j > i - window && j <= i; }}, "if query i stands at key i, and not at i + N_k - N_q");
+    says({.sees = sees(0, 0), .kv_head = [](int h) { return h % 2; }},
+         "if head h of Q has head h % kv_heads of K and V, and not head h / (heads / kv_heads)");
 }
 
 TEST_CASE("gradients: where one key has nearly all the weight, what the standard way loses is allowed, and not much more") {

@@ -122,8 +122,10 @@ Comparison compare(const Outputs& outputs, const AttentionShape& shape, const Gr
     return c;
 }
 
-std::string Comparison::describe(const AttentionShape& shape) const {
-    std::string text = attention::to_string(shape);
+std::string Comparison::describe(const AttentionShape& shape) const { return describe(shape, attention::to_string(shape)); }
+
+std::string Comparison::describe(const AttentionShape& shape, const std::string& title) const {
+    std::string text = title;
     const char* in_front = ": ";
     const auto add = [&](const char* name, const GradientComparison& c, int heads, int rows, const char* row_name) {
         const std::size_t row = c.worst_row_index, head = row / static_cast<std::size_t>(rows);

@@ -36,6 +36,8 @@ struct Comparison {
     bool passed = false;
     /// What is wrong and where, with found and expected numbers: a gradient a line.
     std::string describe(const AttentionShape& shape) const;
+    /// The same of a problem that has a title of its own.
+    std::string describe(const AttentionShape& shape, const std::string& title) const;
 };
 
 /// The relative error, in the Frobenius norm, that a gradient may have.

@@ -61,21 +61,7 @@ public:
     }
 
     Reference reference(const Data& data, std::uint64_t seed, std::size_t most) const override {
-        const Inputs inputs = inputs_of(data);
-        const AttentionShape shape = inputs.shape();
-        const RowsToCheck rows = rows_to_check(shape, seed, most);
-        const auto reference = std::make_shared<const Gradients>(reference_gradients(inputs, rows)),
-                   standard = std::make_shared<const Gradients>(standard_gradients(inputs, rows));
-        return [shape, reference, standard](const Data& outputs) {
-            const auto& tensors = outputs.tensors;
-            const Comparison c =
-                compare({tensors.at("dQ"), tensors.at("dK"), tensors.at("dV")}, shape, *reference, *standard);
-            const auto* worst = &c.dQ;
-            for (const auto* other : {&c.dK, &c.dV})
-                if (other->worst_row * worst->allowed_worst_row > worst->worst_row * other->allowed_worst_row) worst = other;
-            return Judgement{c.passed, std::max({c.dQ.error, c.dK.error, c.dV.error}), worst->worst_row,
-                             worst->allowed_worst_row, c.describe(shape)};
-        };
+        return reference_of(inputs_of(data), attention::to_string(shape_of(data.problem)), seed, most);
     }
 
     std::vector<std::pair<std::string, Data>> checks(DType dtype, std::uint64_t seed) const override {
@@ -135,6 +121,22 @@ public:
 const Operation& operation() {
     static const AttentionBackward attention_backward;
     return attention_backward;
+}
+
+Reference reference_of(const Inputs& inputs, const std::string& title, std::uint64_t seed, std::size_t most) {
+    const AttentionShape shape = inputs.shape();
+    const RowsToCheck rows = rows_to_check(shape, seed, most);
+    const auto reference = std::make_shared<const Gradients>(reference_gradients(inputs, rows)),
+               standard = std::make_shared<const Gradients>(standard_gradients(inputs, rows));
+    return [shape, title, reference, standard](const Data& outputs) {
+        const auto& tensors = outputs.tensors;
+        const Comparison c = compare({tensors.at("dQ"), tensors.at("dK"), tensors.at("dV")}, shape, *reference, *standard);
+        const auto* worst = &c.dQ;
+        for (const auto* other : {&c.dK, &c.dV})
+            if (other->worst_row * worst->allowed_worst_row > worst->worst_row * other->allowed_worst_row) worst = other;
+        return Judgement{c.passed, std::max({c.dQ.error, c.dK.error, c.dV.error}), worst->worst_row,
+                         worst->allowed_worst_row, c.describe(shape, title)};
+    };
 }
 
 Problem problem_of(const AttentionShape& shape) { return backward(attention::problem_of(shape)); }

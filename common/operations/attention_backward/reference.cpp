@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "harness/dtype.h"
 #include "harness/random.h"
@@ -16,20 +17,31 @@ using Row = std::size_t;
 
 /// Which rows belong together.
 struct Heads {
-    explicit Heads(const AttentionShape& s) : n_q(s.n_q), n_k(s.n_k), group(s.heads / s.kv_heads), causal(s.causal) {}
+    explicit Heads(const Inputs& in)
+        : n_q(in.shape().n_q),
+          n_k(in.shape().n_k),
+          group(in.shape().heads / in.shape().kv_heads),
+          window(in.window),
+          causal(in.shape().causal) {}
 
-    std::size_t n_q, n_k, group;
+    std::size_t n_q, n_k, group, window;
     bool causal;
 
     /// Row of K of the first key that a query's head has.
     Row first_key(Row query) const { return query / n_q / group * n_k; }
     /// Row of Q of the first query that sees this head of K; there are group * n_q of them.
     Row first_query(Row key) const { return key / n_k * group * n_q; }
-    /// The first so many keys are those that a query sees.
-    std::size_t keys_of(Row query) const {
-        if (!causal) return n_k;
-        const auto seen = static_cast<std::ptrdiff_t>(query % n_q + 1 + n_k) - static_cast<std::ptrdiff_t>(n_q);
-        return static_cast<std::size_t>(std::clamp<std::ptrdiff_t>(seen, 0, static_cast<std::ptrdiff_t>(n_k)));
+    /// The keys that a query sees, rows of K from `begin` on.
+    struct Keys {
+        Row begin, end;
+        bool contain(Row key) const { return begin <= key && key < end; }
+    };
+    Keys keys_of(Row query) const {
+        const Row first = first_key(query);
+        if (!causal) return {first, first + n_k};
+        const auto up_to_its_own = static_cast<std::ptrdiff_t>(query % n_q + 1 + n_k) - static_cast<std::ptrdiff_t>(n_q);
+        const auto seen = static_cast<std::size_t>(std::max<std::ptrdiff_t>(up_to_its_own, 0));
+        return {first + seen - std::min(seen, window), first + seen};
     }
 };
 
@@ -63,7 +75,7 @@ std::vector<double> sizes_of_D(const Inputs& in) {
 /// Of all queries, by Q, K, V and dO.
 Statistics<double> exact_statistics(const Inputs& in) {
     const AttentionShape& s = in.shape();
-    const Heads heads(s);
+    const Heads heads(in);
     const std::size_t d = static_cast<std::size_t>(s.head_dim), queries = s.lse_elements();
     const std::vector<float>&Q = in.forward.Q, &K = in.forward.K, &V = in.forward.V;
     Statistics<double> all{std::vector<double>(queries, -std::numeric_limits<double>::infinity()),
@@ -71,15 +83,16 @@ Statistics<double> exact_statistics(const Inputs& in) {
     in_parallel(queries, 16, [&, scale = in.forward.scale](std::size_t i, std::size_t end) {
         std::vector<double> S(heads.n_k);
         for (; i < end; ++i) {
-            const std::size_t keys = heads.keys_of(i);
+            const auto [begin, end_of_keys] = heads.keys_of(i);
+            const std::size_t keys = end_of_keys - begin;
             if (keys == 0) continue;
-            const float *K_head = &K[heads.first_key(i) * d], *V_head = &V[heads.first_key(i) * d];
-            for (std::size_t j = 0; j < keys; ++j) S[j] = double(scale) * dot<double>(&Q[i * d], K_head + j * d, d);
+            const float *K_seen = &K[begin * d], *V_seen = &V[begin * d];
+            for (std::size_t j = 0; j < keys; ++j) S[j] = double(scale) * dot<double>(&Q[i * d], K_seen + j * d, d);
             const double m = *std::max_element(S.begin(), S.begin() + static_cast<std::ptrdiff_t>(keys));
             double l = 0, D = 0;
             for (std::size_t j = 0; j < keys; ++j) {
                 const double p = std::exp(S[j] - m);
-                l += p, D += p * dot<double>(&in.dO[i * d], V_head + j * d, d);
+                l += p, D += p * dot<double>(&in.dO[i * d], V_seen + j * d, d);
             }
             all.lse[i] = m + std::log(l), all.D[i] = D / l;
         }
@@ -98,7 +111,7 @@ Statistics<float> given_statistics(const Inputs& in) {
 template <class Real, class Round>
 Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<Real>& statistics, Round round) {
     const AttentionShape& s = in.shape();
-    const Heads heads(s);
+    const Heads heads(in);
     const std::size_t d = static_cast<std::size_t>(s.head_dim);
     const float *Q = in.forward.Q.data(), *K = in.forward.K.data(), *V = in.forward.V.data(), *dO = in.dO.data();
     const Real scale = Real(in.forward.scale);
@@ -136,8 +149,9 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
         std::vector<Real> dQ(d), mean(d);
         double squares = 0;
         for (; r < end; ++r) {
-            const Row i = rows.queries[r], first = heads.first_key(i);
-            for (Row j = first; j < first + heads.keys_of(i); ++j) {
+            const Row i = rows.queries[r];
+            const auto [first, end_of_keys] = heads.keys_of(i);
+            for (Row j = first; j < end_of_keys; ++j) {
                 const Pair pair = of_pair(i, j);
                 add(dQ, pair.dS, K + j * d);
                 add(mean, pair.P, K + j * d);
@@ -154,7 +168,7 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
         for (; r < end; ++r) {
             const Row j = rows.keys[r], first = heads.first_query(j);
             for (Row i = first; i < first + heads.group * heads.n_q; ++i) {
-                if (j % heads.n_k >= heads.keys_of(i)) continue;
+                if (!heads.keys_of(i).contain(j)) continue;
                 const Pair pair = of_pair(i, j);
                 add(dK, pair.dS, Q + i * d);
                 add(dV, pair.P, dO + i * d);
@@ -187,17 +201,25 @@ std::vector<Row> some_rows(std::size_t rows_a_head, std::size_t heads, std::uint
 
 }  // namespace
 
-Inputs backward_inputs(const AttentionShape& shape, attention::Values values, std::uint64_t seed) {
+std::vector<float> fresh_dO(const AttentionShape& shape, std::uint64_t seed) {
     std::vector<float> dO(shape.q_elements());
     fill_with_normal(dO, seed, shape.q_elements() + 2 * shape.kv_elements());  // those before are Q, K and V
     for (float& x : dO) x = round_to(shape.dtype, x);
-    return with_forward_pass(attention::make_inputs(shape, values, seed), std::move(dO));
+    return dO;
+}
+
+Inputs backward_inputs(const AttentionShape& shape, attention::Values values, std::uint64_t seed) {
+    return with_forward_pass(attention::make_inputs(shape, values, seed), fresh_dO(shape, seed));
 }
 
 Inputs with_forward_pass(attention::Inputs forward, std::vector<float> dO) {
     std::vector<Row> rows(forward.shape.lse_elements());
     for (Row row = 0; row < rows.size(); ++row) rows[row] = row;
     const attention::AttentionRows passed = attention::reference_attention(forward, std::move(rows));
+    return with_passed(std::move(forward), std::move(dO), passed);
+}
+
+Inputs with_passed(attention::Inputs forward, std::vector<float> dO, const attention::AttentionRows& passed) {
     Inputs in{std::move(forward), std::move(dO), {}, {passed.lse.begin(), passed.lse.end()}};
     in.O.resize(passed.O.size());
     std::ranges::transform(passed.O, in.O.begin(),

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "operations/attention/inputs.h"
@@ -17,14 +18,20 @@ struct Inputs {
     // What the forward pass has left: computed in double, then rounded, O to the dtype.
     std::vector<float> O;    // (batch, heads, n_q, head_dim)
     std::vector<float> lse;  // (batch, heads, n_q)
+    // Causal, a query sees so many keys at most, its own the last. Rungs are given none that hides a key; capstone 4 is.
+    int window = std::numeric_limits<int>::max();
 
     const AttentionShape& shape() const { return forward.shape; }
 };
 
-/// Fresh Q, K, V of this temperament and a standard normal dO. The same seed gives the same numbers on every machine.
+/// A fresh dO, standard normal: (batch, heads, n_q, head_dim).
+std::vector<float> fresh_dO(const AttentionShape& shape, std::uint64_t seed);
+/// Fresh Q, K, V of this temperament and a fresh dO. The same seed gives the same numbers on every machine.
 Inputs backward_inputs(const AttentionShape& shape, attention::Values values, std::uint64_t seed);
 /// With this dO, and the O and LSE that belong to Q, K and V.
 Inputs with_forward_pass(attention::Inputs forward, std::vector<float> dO);
+/// With this dO, and what a forward pass has left: O and LSE of all queries.
+Inputs with_passed(attention::Inputs forward, std::vector<float> dO, const attention::AttentionRows& passed);
 
 /// Rows of a gradient. Row r of dQ is ((b * heads) + h) * n_q + i; of dK and dV ((b * kv_heads) + h) * n_k + j.
 struct GradientRows {

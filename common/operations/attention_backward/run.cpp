@@ -67,14 +67,17 @@ Outputs run(const Stage& stage, const Inputs& inputs, attention::Layout layout) 
     return problem.outputs();
 }
 
-Comparison check(const Stage& stage, const Inputs& inputs, attention::Judge judge, std::size_t most,
-                 attention::Layout layout) {
-    const Outputs outputs = run(stage, inputs, layout);
+Comparison judged(const Outputs& outputs, const Inputs& inputs, attention::Judge judge, std::size_t most) {
     const RowsToCheck rows = rows_to_check(inputs.shape(), 1, most);
     const Gradients reference = reference_gradients(inputs, rows);
     Comparison result = compare(outputs, inputs.shape(), reference, standard_gradients(inputs, rows), judge);
     if (!result.passed) name_usual_mistakes(result, outputs, inputs, reference);
     return result;
+}
+
+Comparison check(const Stage& stage, const Inputs& inputs, attention::Judge judge, std::size_t most,
+                 attention::Layout layout) {
+    return judged(run(stage, inputs, layout), inputs, judge, most);
 }
 
 }  // namespace flashladder::attention_backward

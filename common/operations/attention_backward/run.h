@@ -28,7 +28,10 @@ struct DeviceProblem {
 /// kernel failed).
 Outputs run(const Stage& stage, const Inputs& inputs, attention::Layout layout = attention::Layout::heads_first);
 
-/// run and compare in one, on all rows, or `most` of each gradient.
+/// Compares with the reference, all rows, or `most` of each gradient; and names the usual mistakes.
+Comparison judged(const Outputs& outputs, const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules,
+                  std::size_t most = std::size_t(1) << 20);
+/// run and judged in one.
 Comparison check(const Stage& stage, const Inputs& inputs, attention::Judge judge = attention::Judge::both_rules,
                  std::size_t most = std::size_t(1) << 20, attention::Layout layout = attention::Layout::heads_first);
 

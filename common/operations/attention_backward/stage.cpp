@@ -16,8 +16,11 @@ Stage::Stage(Support supports, void (*launch_supported)(const BackwardArgs&),
     : supports(std::move(supports)), launch_supported_(launch_supported), scratch_bytes_(scratch_bytes) {}
 
 std::string why_unsupported(const Stage& stage, const AttentionShape& shape) {
-    const Support& supports = stage.supports;
     if (std::string why = why_not_on_this_gpu(stage); !why.empty()) return why;
+    return why_unsupported(stage.supports, shape);
+}
+
+std::string why_unsupported(const Support& supports, const AttentionShape& shape) {
     const auto refuse = [&](const std::string& why) { return fmt::format("{}: {}", supports.name(), why); };
     if (const std::string why = attention::why_bad_shape(shape, supports.head_dims, supports.dtypes, supports.max_batch_heads);
         !why.empty())
@@ -31,12 +34,11 @@ std::string why_unsupported(const Stage& stage, const AttentionShape& shape) {
     return "";
 }
 
-void Stage::launch(const BackwardArgs& given) const {
-    BackwardArgs args = given;
+std::string complete(const Support& supports, BackwardArgs& args, std::size_t scratch_bytes) {
     const AttentionShape& s = args.shape;
-    std::string why = attention_backward::why_unsupported(*this, s);
+    std::string why;
     const auto refuse = [&](bool condition, const std::string& text) {
-        if (why.empty() && condition) why = fmt::format("{}: {}", name(), text);
+        if (why.empty() && condition) why = fmt::format("{}: {}", supports.name(), text);
     };
     const auto of_queries = [&](const char* name, const void* pointer, Strides& strides, bool is_output = false) {
         return attention::Placed{name, pointer, strides, s.batch, s.heads, s.n_q, s.head_dim, is_output};
@@ -58,9 +60,15 @@ void Stage::launch(const BackwardArgs& given) const {
     }
     refuse(!args.lse, "lse is a null pointer");
     refuse(!std::isfinite(args.scale), fmt::format("scale is {}", args.scale));
-    if (why.empty() && !args.scratch)
-        if (const std::size_t bytes = scratch_bytes(s))
-            refuse(true, fmt::format("scratch is a null pointer, but {} bytes are needed", bytes));
+    refuse(!args.scratch && scratch_bytes > 0,
+           fmt::format("scratch is a null pointer, but {} bytes are needed", scratch_bytes));
+    return why;
+}
+
+void Stage::launch(const BackwardArgs& given) const {
+    BackwardArgs args = given;
+    std::string why = attention_backward::why_unsupported(*this, args.shape);
+    if (why.empty()) why = complete(supports, args, scratch_bytes(args.shape));
     if (!why.empty()) throw std::invalid_argument(why);
     launch_supported_(args);
 }
@@ -73,16 +81,18 @@ std::string Stage::why_unsupported(const Problem& problem) const {
 
 std::size_t Stage::scratch_bytes(const Problem& problem) const { return scratch_bytes_(shape_of(problem)); }
 
-void Stage::launch(const DeviceData& data) const {
+void Stage::launch(const DeviceData& data) const { launch(args_of(data, shape_of(data.problem))); }
+
+BackwardArgs args_of(const DeviceData& data, const AttentionShape& shape) {
     const auto tensor = [&](const char* name) { return data.tensors.at(name); };
     BackwardArgs args;
-    args.shape = shape_of(data.problem);
+    args.shape = shape;
     args.Q = tensor("Q"), args.K = tensor("K"), args.V = tensor("V"), args.O = tensor("O"), args.dO = tensor("dO");
     args.lse = static_cast<const float*>(tensor("lse"));
     args.dQ = tensor("dQ"), args.dK = tensor("dK"), args.dV = tensor("dV");
     args.scale = static_cast<float>(data.arguments.at("scale"));
     args.scratch = data.scratch, args.stream = data.stream;
-    launch(args);
+    return args;
 }
 
 const Stage& find_stage(std::string_view name) {

@@ -58,8 +58,17 @@ private:
 };
 using Registration = RegistrationOf<Stage>;
 
+/// What it is launched with, of harness and tools.
+BackwardArgs args_of(const DeviceData& data, const AttentionShape& shape);
+
 /// One line that names the stage, the limit and the value, if the stage cannot do this here; "" if it can.
 std::string why_unsupported(const Stage& stage, const AttentionShape& shape);
+/// The same, whatever GPU there is, of any kernel that supports this.
+std::string why_unsupported(const Support& supports, const AttentionShape& shape);
+
+/// Fills in strides as Stage::launch() does, of a shape that is supported. One line that names what is wrong with the
+/// tensors, the scale, or a scratch that has to have so many bytes; "" if nothing is.
+std::string complete(const Support& supports, BackwardArgs& args, std::size_t scratch_bytes);
 
 /// The registered stage or variant of this name. Throws std::invalid_argument if there is none, or if it computes something
 /// else.

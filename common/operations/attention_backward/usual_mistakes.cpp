@@ -25,6 +25,7 @@ struct Way {
     std::function<double(const Pair&)> weight;
     const std::vector<float>* rows;
     attention::VisibleKeys visible;
+    attention::VisibleKeys hidden;            // of these the first so many, which are before the window
     std::function<int(int)> kv_head_of = {};  // of a head of Q; as it should be, if there is none
     std::function<bool(int)> counts = {};     // a head of Q; all, if there is none
 };
@@ -50,7 +51,7 @@ public:
                     if (std::isinf(in_.lse[query])) continue;  // it sees no key
                     const double D = dot(in_.dO, query, in_.O, query);
                     const long long last = std::min<long long>(way.visible(i), s_.n_k);
-                    for (long long j = 0; j < last; ++j) {
+                    for (long long j = std::max(0LL, way.hidden(i)); j < last; ++j) {
                         const std::size_t key = keys + j;
                         const double weight =
                             way.weight({in_.forward.scale * dot(in_.forward.Q, query, in_.forward.K, key),
@@ -69,10 +70,11 @@ public:
         const auto P = [](const Pair& p) { return p.P(); };
         const auto dS = [](const Pair& p) { return p.dS(); };
         const auto &Q = in_.forward.Q, &K = in_.forward.K, &V = in_.forward.V;
-        const attention::VisibleKeys sees = attention::visible_keys(s_);
-        const Way right = gradient == Gradient::dV   ? Way{"", P, &in_.dO, sees}
-                          : gradient == Gradient::dQ ? Way{"", dS, &K, sees}
-                                                     : Way{"", dS, &Q, sees};
+        const attention::VisibleKeys sees = attention::visible_keys(s_),
+                                     hides = [sees, w = in_.window](long long i) { return sees(i) - w; };
+        const Way right = gradient == Gradient::dV   ? Way{"", P, &in_.dO, sees, hides}
+                          : gradient == Gradient::dQ ? Way{"", dS, &K, sees, hides}
+                                                     : Way{"", dS, &Q, sees, hides};
         std::vector<Way> all;
         const auto add = [&](std::string sentence) -> Way& {
             all.push_back(right);
@@ -111,6 +113,14 @@ public:
         }
         for (attention::OtherMask& mask : attention::other_masks(s_))
             add(std::move(mask.sentence)).visible = std::move(mask.visible);
+        if (in_.window < s_.n_k) {
+            add("if each query sees one key before its window").hidden = [=](long long i) { return hides(i) - 1; };
+            add("if the first key of each window is not seen").hidden = [=](long long i) { return hides(i) + 1; };
+            add("if windows hide nothing").hidden = [](long long) { return 0; };
+            Way& at_key_i = add("if query i stands at key i, and not at i + N_k - N_q");
+            at_key_i.visible = [](long long i) { return i + 1; };
+            at_key_i.hidden = [w = in_.window](long long i) { return i + 1 - w; };
+        }
         if (group_ > 1 && s_.kv_heads > 1)
             add("if head h of Q has head h % kv_heads of K and V, and not head h / (heads / kv_heads)").kv_head_of =
                 [of = s_.kv_heads](int h) { return h % of; };
