@@ -248,7 +248,7 @@ TEST_CASE("list: by exercise, what the last test said of this very text and of n
     fs::remove(project.chapter(0) + ".away");
     fs::rename(project.chapter(0), project.chapter(0) + ".away");
     write_file(project.chapter(1), project.solution());
-    CHECK(project.ladder("list").says("00-standard-attention      missing\n"));
+    CHECK(project.ladder("list").says("00-standard-attention         missing\n"));
     CHECK(ends_with_next("./ladder reset 00 makes chapters/00-standard-attention/attention.cu"));
     fs::rename(project.chapter(0) + ".away", project.chapter(0));
 }
