@@ -39,7 +39,8 @@ __device__ __forceinline__ void store_part(const PartialResults<float>& partial,
 
 constexpr int merge_warps = 4;
 
-/// Block x merges the parts of row x, of whose tile `parts` has the number. What is in one part is there already.
+/// Block x merges the parts of row x: as many as parts_of_tiles has for the queries of its tile, batch by batch. What is in
+/// one part is there already.
 template <class Element, int d>
 __global__ void __launch_bounds__(merge_warps * 32)
     merge_parts(const PartialResults<const float> partial, const Results<Element> results, const PackedTiles tiles,

@@ -14,7 +14,7 @@ struct PackedTiles {
     int T_r;  // tiles of queries, of the heads of a tile
 
     struct Task {
-        int i, behind;                          // queries from i on up to, but not with, `behind`
+        int i;                                  // its first query
         int first_head, heads, kv_head, batch;  // so many heads are of the group
     };
     /// Of a batch, those that share their queries.
@@ -22,13 +22,10 @@ struct PackedTiles {
     __device__ Task task(int tile_of_queries, int tile_of_heads, int batch) const {
         const int kv_head = tile_of_heads / packing.tiles_of_group, i = tile_of_queries * packing.queries();
         const int in_group = tile_of_heads % packing.tiles_of_group * packing.heads;
-        return {i,
-                min(i + packing.queries(), N_q),
-                kv_head * packing.group + in_group,
-                min(packing.heads, packing.group - in_group),
-                kv_head,
-                batch};
+        return {i, kv_head * packing.group + in_group, min(packing.heads, packing.group - in_group), kv_head, batch};
     }
+    /// The query behind the last one of a tile.
+    __device__ int behind(int tile_of_queries) const { return min((tile_of_queries + 1) * packing.queries(), N_q); }
     /// Of a row of a tile: its head, counted from the first one of the tile on, and its query.
     __device__ __forceinline__ int head_of(int row) const { return row % packing.heads; }
     __device__ __forceinline__ int query_of(const Task& task, int row) const { return task.i + row / packing.heads; }

@@ -22,8 +22,7 @@ struct Planner {
     /// Tiles of queries of all sequences, and blocks of keys of tile x: those of which one of its queries sees a key.
     __device__ int places() const { return tiles.batches * tiles.T_r; }
     __device__ int blocks(int x) const {
-        const int N_k = lengths[x / tiles.T_r], behind = min((x % tiles.T_r + 1) * tiles.packing.queries(), tiles.N_q);
-        const int seen = causal ? max(behind + N_k - tiles.N_q, 0) : N_k;
+        const int N_k = lengths[x / tiles.T_r], seen = causal ? max(tiles.behind(x % tiles.T_r) + N_k - tiles.N_q, 0) : N_k;
         return (seen + attention::block_of_keys - 1) / attention::block_of_keys;
     }
     /// How many parts T blocks are, if none is to have more than `most`.
