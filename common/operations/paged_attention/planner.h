@@ -22,7 +22,8 @@ struct Planner {
     /// Tiles of queries of all sequences, and blocks of keys of tile x: those of which one of its queries sees a key.
     __device__ int places() const { return tiles.batches * tiles.T_r; }
     __device__ int blocks(int x) const {
-        const int N_k = lengths[x / tiles.T_r], seen = causal ? max(tiles.behind(x % tiles.T_r) + N_k - tiles.N_q, 0) : N_k;
+        const int N_k = lengths[x / tiles.T_r];
+        const int seen = causal ? max(tiles.behind(x % tiles.T_r) + N_k - tiles.N_q, 0) : N_k;
         return (seen + attention::block_of_keys - 1) / attention::block_of_keys;
     }
     /// How many parts T blocks are, if none is to have more than `most`.
@@ -35,8 +36,8 @@ struct Planner {
         const int end = T > 0 ? (part + 1) * T / parts : first + 1;
         return {x / tiles.T_r, x % tiles.T_r, N_k, part, parts, first, end - first};
     }
-    /// About how many steps the busiest multiprocessor has, if no part has more than `most`: its share of all; or, as some
-    /// get one more of the long parts than others, those of more than half as many, what such ones take. By a warp.
+    /// About how many steps the busiest multiprocessor has, if no part has more than `most`: its share of all; or, as
+    /// some get one more of the long parts than others, those of more than half as many, what such ones take. By a warp.
     template <class Blocks>
     __device__ float time(int most, Blocks blocks_of) const {
         int steps = 0, long_parts = 0, steps_of_long = 0;
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(attention::buckets) plan_parts(const Planner p
     }
     __syncthreads();
     const int parts = p.asked ? p.asked : int(best), most = most_of(parts);
-    for (int x = threadIdx.x; x < p.places(); x += attention::buckets) p.parts[x] = Planner::parts_of(blocks_of(x), most);
+    for (int x = threadIdx.x; x < p.places(); x += attention::buckets)
+        p.parts[x] = Planner::parts_of(blocks_of(x), most);
     const int tasks = attention::plan_longest_first(p.plan, p.places() * parts, [&](int n) {
         return p.find(n / parts, blocks_of(n / parts), n % parts, most);
     });
