@@ -149,7 +149,9 @@ function(add_kernels target file)
   endif()
   add_library(${target} OBJECT ${compiled})
   if(NOT compiled STREQUAL file)
-    target_compile_definitions(${target} PRIVATE "FLASHLADDER_RUNG=\"${file}\"")
+    cmake_path(GET compiled PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${folder} OUTPUT_VARIABLE included)  # the same in every folder, for ccache
+    target_compile_definitions(${target} PRIVATE "FLASHLADDER_RUNG=\"${included}\"")
   endif()
   target_link_libraries(${target} PRIVATE harness kernel_options
                         $<$<OR:$<BOOL:${arg_UNFINISHED}>,$<BOOL:${arg_QUICK}>>:unfinished_options>
@@ -173,8 +175,8 @@ function(add_kernels target file)
     else()
       architectures_of(${file} architectures ${FLASHLADDER_TEST_ARCHITECTURES})
     endif()
-    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}"
-      CUDA_COMPILER_LAUNCHER "sh;${CMAKE_SOURCE_DIR}/cmake/keep_output.sh")
+    set(launcher sh ${CMAKE_SOURCE_DIR}/cmake/keep_output.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})  # before one that is given
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES "${architectures}" CUDA_COMPILER_LAUNCHER "${launcher}")
     target_compile_options(${target} PRIVATE --resource-usage)
     if(target MATCHES "^solution-")
       add_dependencies(resource-report ${target})
