@@ -18,10 +18,11 @@ option(FLASHLADDER_WERROR "Warnings are errors, but those of unfinished code" "$
 
 add_library(flashladder_options INTERFACE)
 set(host_warnings -Wall -Wextra $<$<BOOL:${FLASHLADDER_WERROR}>:-Werror>)
-# Reports name files from the project's folder on, whichever folder is built in.
+# Reports name files from the project's folder on, whichever folder is built in, and if ccache says it from there on, too.
+cmake_path(RELATIVE_PATH CMAKE_SOURCE_DIR BASE_DIRECTORY ${CMAKE_BINARY_DIR} OUTPUT_VARIABLE source_from_build)
 # A product and a sum stay two operations, as on x86-64: a compiler for arm64 would fuse them and round once.
 target_compile_options(flashladder_options INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffp-contract=off;-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=;-ffile-prefix-map=${CMAKE_BINARY_DIR}=.>")
+  "$<$<COMPILE_LANGUAGE:CXX>:${host_warnings};-ffp-contract=off;-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=;-ffile-prefix-map=${source_from_build}/=;-ffile-prefix-map=${CMAKE_BINARY_DIR}=.>")
 
 # Options of kernels are those of a library, so that they come after -Wall.
 add_library(kernel_options INTERFACE)
