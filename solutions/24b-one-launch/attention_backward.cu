@@ -1,0 +1,665 @@
+// Rung 24b: one launch. Rung 22 on a persistent grid, whose blocks find the statistics of a later head too.
+//
+// Idea      what a kernel before did alone, and memory limits, is done while tensor cores work: O and dO of a few queries
+//           come behind the steps of each task, by the same ring, and the consumers make D of them. A counter says when
+//           a head's statistics are found. A block takes one task after another: the first queries of the next one come
+//           while the gradients of this one leave
+// Saves     reading O and dO before anything else; the start of all blocks but the first ones
+// Costs     a kernel before for the first heads; counters in device memory, for which blocks wait
+// Source    a persistent grid: rung 11. D by warps that would wait: our own
+// Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; any strides; sm_90a
+#include <algorithm>
+
+#include "lcsf/ring.h"
+#include "lcsf/tasks.h"
+#include "operations/attention/launch_forward.h"
+#include "operations/attention_backward/backward_maps.h"
+#include "operations/attention_backward/key_block_task.h"
+#include "operations/attention_backward/query_sums.h"
+#include "operations/attention_backward/row_dot.h"
+#include "operations/attention_backward/stage.h"
+#include "ptx/elect.h"
+#include "ptx/ex2.h"
+#include "ptx/ldmatrix.h"
+#include "ptx/named_barrier.h"
+#include "ptx/setmaxnreg.h"
+#include "tile/warpgroup.h"
+
+namespace flashladder::attention_backward {
+namespace {
+
+constexpr int warpgroup = 128, consumers = 2, threads = warpgroup * (1 + consumers);
+constexpr int unit = 64, B_r = 64;  // keys that a consumer multiplies at a time; queries of a step
+template <int d>
+constexpr int units = 128 / d;  // of a consumer
+template <int d>
+constexpr int B_c = consumers * units<d> * unit;
+template <int d>
+constexpr int slots = d == 64 ? 3 : 2;  // for what a step brings in
+constexpr int dS_slots = 2;
+template <int d>
+constexpr bool ahead = d == 64;  // log-sum-exps of a step are loaded in the step before: registers are left for that
+using tile::chunk;
+
+template <class Element, int rows, int columns>
+using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
+
+/// What is known of a step's queries before: with these two, probabilities and their gradients need no other key.
+struct Statistics {
+    float lse[B_r];      // in base 2
+    float minus_D[B_r];  // -rowsum(dO O)
+};
+
+template <class Element_, int d>
+struct Memory {
+    using Element = Element_;
+    using KeyTile = Tile<Element, unit, d>;
+    using QueryTile = Tile<Element, B_r, d>;
+    using ScoreTile = Tile<Element, unit, B_r>;
+    static constexpr int units_of_block = consumers * units<d>;
+    alignas(1024) Element K[units_of_block][KeyTile::elements], V[units_of_block][KeyTile::elements];
+    Element Q[slots<d>][QueryTile::elements], dO[slots<d>][QueryTile::elements];
+    Element dS[dS_slots][units_of_block][ScoreTile::elements];  // of dS^T
+    float dQ[consumers][B_r * d];                               // in the order of the accumulator's registers
+    alignas(16) Statistics statistics[slots<d>];
+    lcsf::Ring<1> keys;  // K_j and V_j
+    lcsf::Ring<1> sums_complete;  // a task's
+    lcsf::Ring<slots<d>> queries;
+    lcsf::Ring<dS_slots> scores;  // dS
+    lcsf::Ring<1> dQ_ring[consumers];
+    lcsf::TaskSlots tasks;
+    bool last;  // of the head's blocks
+};
+template <class Element, int d>
+struct Maps : BackwardMaps<typename Memory<Element, d>::KeyTile, typename Memory<Element, d>::QueryTile> {
+    tile::TensorMap<typename Memory<Element, d>::QueryTile> O, dQ;
+};
+
+/// Which statistics are found, and by whom.
+struct Findings {
+    Statistics* statistics;  // of each step of all heads
+    std::uint32_t* found;    // of each head of K: warps that have found their rows of a step's
+    int ahead;               // a task finds some for the one that comes so many later
+
+    static constexpr int warps = warpgroup / 32;  // find those of a step
+    /// By one thread: until all of a head of K are found, of so many steps. Then it may load them.
+    __device__ __forceinline__ void wait(int head_of_K, int steps) const {
+        while (ptx::load_acquire(found + head_of_K) != unsigned(warps * steps)) {
+        }
+        ptx::fence_proxy_async();  // threads wrote what a bulk copy reads
+    }
+};
+
+struct Problem {
+    int N_q, N_k, group;    // queries, keys; heads that share a K and V
+    lcsf::TaskOrder order;  // of blocks of keys
+    float scale;
+    const float* lse;
+    Findings findings;
+    std::uint32_t* taken;  // tasks
+    QuerySums dQ;
+};
+
+// ---- before: the statistics of the first heads
+
+/// Of the first queries' heads, as many as gridDim.y; and of as many queries behind them as make whole steps: those are 0.
+/// Each by d / 8 lanes. And words get their first values.
+template <class Element, int d>
+__global__ void __launch_bounds__(threads)
+find_first_statistics(Rows<Element> O, Rows<Element> dO, Problem p, int heads, int heads_of_K, int padded) {
+    constexpr int lanes = d / chunk;
+    const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
+    const int head = blockIdx.y % heads, batch = blockIdx.y / heads;
+    for (int h = blockIdx.y * gridDim.x + blockIdx.x; h < heads_of_K && threadIdx.x == 0; h += gridDim.x * gridDim.y) {
+        p.dQ.blocks_done[h] = 0;
+        p.findings.found[h] = h < int(gridDim.y) / p.group ? Findings::warps * p.group * (padded / B_r) : 0;
+        if (h == 0) *p.taken = 0;
+    }
+    const float D = row_dot<d>(O.row(batch, head, i), dO.row(batch, head, i), i < p.N_q);
+    if (i >= padded || threadIdx.x % lanes != 0) return;
+    const std::size_t step = (std::size_t(blockIdx.y) * padded + i) / B_r;
+    p.findings.statistics[step].lse[i % B_r] =
+        i < p.N_q ? p.lse[std::size_t(blockIdx.y) * p.N_q + i] * attention::log2_e : 0;
+    p.findings.statistics[step].minus_D[i % B_r] = -D;
+    if (i % B_r == 0) p.dQ.states[step] = untouched;
+}
+
+// ---- the gradients
+
+template <int d, bool causal>
+struct Task : KeyBlockTask<Problem, B_r, B_c<d>, causal> {
+    using KeyBlockTask<Problem, B_r, B_c<d>, causal>::KeyBlockTask;
+    __device__ __forceinline__ int head_of_K() const { return this->batch * this->p.order.heads + this->kv_head; }
+    /// Steps of all queries of the group, whether they see these keys or not; and the n-th of them.
+    __device__ __forceinline__ int all_steps() const { return this->p.group * this->blocks; }
+    __device__ __forceinline__ Step nth(int n) const {
+        return {n, this->kv_head * this->p.group + n / this->blocks, n % this->blocks};
+    }
+    /// Of its head's statistics this task's are those of each T_r-th step, from this one on.
+    __device__ __forceinline__ int first_found() const { return this->j / B_c<d>; }
+};
+
+/// Task n. In order, and causal, the last block of a head comes first, whose queries come to the others later.
+template <int d, bool causal, bool in_order>
+__device__ __forceinline__ Task<d, causal> task_number(const Problem& p, int n) {
+    return {p, p.order.template place<causal && in_order>(n)};
+}
+
+/// The number of this task, so many before it; by the lanes of a warp, which may ask again until they release it.
+template <class Element, int d>
+__device__ __forceinline__ int this_task(Memory<Element, d>& smem, int tasks) {
+    smem.tasks.ring.wait_full({tasks % 2, unsigned(tasks / 2 % 2)});
+    return __shfl_sync(0xFFFFFFFFu, *(volatile int*)&smem.tasks.task[tasks % 2], 0);
+}
+
+/// The loads, by one thread, which is somewhere in the rings.
+template <class Element, int d, bool causal>
+struct Producer {
+    using Smem = Memory<Element, d>;
+    using KeyTile = typename Smem::KeyTile;
+    using QueryTile = typename Smem::QueryTile;
+    Smem& smem;
+    const Maps<Element, d>& maps;
+    const Problem& p;
+    lcsf::RingPosition<slots<d>> at = {};
+    lcsf::RingPosition<1> keys_at = {};
+
+    __device__ __forceinline__ void load_keys(const Task<d, causal>& task) {
+        smem.keys.wait_empty(keys_at);  // dK and dV of the task before have left
+        for (int u = 0; u < Smem::units_of_block; ++u) {
+            const int row = task.j + u * unit;
+            tile::load(KeyTile{smem.K[u]}, maps.K, smem.keys.full[0], row, task.kv_head, task.batch);
+            tile::load(KeyTile{smem.V[u]}, maps.V, smem.keys.full[0], row, task.kv_head, task.batch);
+        }
+        keys_at.advance();
+    }
+    /// A step's first queries come before the keys, whose place is needed longer.
+    __device__ __forceinline__ void load(const Task<d, causal>& task) {
+        for (Step step = task.first(); step.t < task.T_r; task.advance(step), at.advance()) {
+            smem.queries.wait_empty(at);
+            ptx::Barrier& full = smem.queries.full[at.slot];
+            const int i = step.block * B_r;
+            tile::load(QueryTile{smem.Q[at.slot]}, maps.Q, full, i, step.head, task.batch);
+            tile::load(QueryTile{smem.dO[at.slot]}, maps.dO, full, i, step.head, task.batch);
+            if (step.t == 0) p.findings.wait(task.head_of_K(), task.all_steps());
+            constexpr unsigned bytes = sizeof(Statistics);
+            ptx::barrier_arrive_expect_tx(full, bytes);
+            ptx::bulk_load(&smem.statistics[at.slot], p.findings.statistics + task.place_of(step), bytes, full);
+            if (step.t == 0) load_keys(task);
+        }
+    }
+    /// O and dO of those queries whose statistics this block finds for a later task.
+    __device__ __forceinline__ void load_for_statistics(const Task<d, causal>& later) {
+        for (int m = later.first_found(); m < later.all_steps(); m += p.order.T_r, at.advance()) {
+            const Step step = later.nth(m);
+            const int i = step.block * B_r;
+            smem.queries.wait_empty(at);
+            ptx::Barrier& full = smem.queries.full[at.slot];
+            tile::load(QueryTile{smem.Q[at.slot]}, maps.O, full, i, step.head, later.batch);
+            tile::load(QueryTile{smem.dO[at.slot]}, maps.dO, full, i, step.head, later.batch);
+            ptx::barrier_arrive(full);
+        }
+    }
+};
+
+/// By a warp, one lane of which takes tasks, says which, and loads.
+template <bool in_order, class Element, int d, bool causal>
+__device__ void produce(Memory<Element, d>& smem, const Maps<Element, d>& maps, const Problem& p) {
+    Producer<Element, d, causal> producer{smem, maps, p};
+    for (int tasks = 0;; ++tasks) {
+        if (threadIdx.x % 32 == 0) {
+            // The next one is asked for when all of this one is: what has been loaded lasts until the answer comes.
+            smem.tasks.ring.wait_empty({tasks % 2, unsigned(tasks / 2 % 2)});
+            smem.tasks.task[tasks % 2] = atomicAdd(p.taken, 1);
+            ptx::barrier_arrive(smem.tasks.ring.full[tasks % 2]);
+        }
+        int n = this_task(smem, tasks);
+        if (n >= p.order.tasks()) break;
+        if (threadIdx.x % 32 == 0) producer.load(task_number<d, causal, in_order>(p, n));
+        __syncwarp();
+        n = this_task(smem, tasks) + p.findings.ahead;
+        if (n < p.order.tasks() && threadIdx.x % 32 == 0)
+            producer.load_for_statistics(task_number<d, causal, in_order>(p, n));
+        __syncwarp();
+    }
+}
+
+/// What consumer w leaves of a task's dQ goes to the sums; by one thread, which nobody but the buffer waits for.
+template <bool in_order, class Element, int d, bool causal>
+__device__ __forceinline__ void write_queries(Memory<Element, d>& smem, const Task<d, causal>& task, int w, int steps,
+                                              unsigned parity, lcsf::RingPosition<1>& at) {
+    const QuerySums& dQ = task.p.dQ;
+    task.p.findings.wait(task.head_of_K(), task.all_steps());  // the states have their first values, too
+    for (Step step = task.first(); step.t < task.T_r; task.advance(step)) {
+        if ((steps + step.t) % consumers != w) continue;
+        const std::uint32_t rank = in_order ? task.rank(step) : 0;
+        const bool first = dQ.template claim<in_order>(task.place_of(step), rank);
+        smem.dQ_ring[w].wait_full(at);
+        dQ.template put<in_order>(task.place_of(step), smem.dQ[w], first, rank);
+        smem.dQ_ring[w].release(at);
+        at.advance();
+    }
+    dQ.complete();
+    smem.sums_complete.wait_empty({0, parity});  // a task may have no step of this writer: it is not to overtake the consumers
+    ptx::barrier_arrive(smem.sums_complete.full[0]);
+}
+/// By a warp, one lane of which writes.
+template <bool in_order, class Element, int d, bool causal>
+__device__ void write(Memory<Element, d>& smem, const Problem& p, int w) {
+    lcsf::RingPosition<1> at;
+    int steps = 0;  // of the tasks before
+    for (int tasks = 0;; ++tasks) {
+        const int n = this_task(smem, tasks);
+        if (n >= p.order.tasks()) break;
+        const auto task = task_number<d, causal, in_order>(p, n);
+        if (threadIdx.x % 32 == 0) write_queries<in_order>(smem, task, w, steps, tasks % 2, at);
+        steps += task.T_r;
+        __syncwarp();
+        if (ptx::elect_one()) smem.tasks.ring.release({tasks % 2});
+    }
+}
+
+/// A consumer, 128 threads: dK and dV of its keys, and dQ of each other step from all keys of the block.
+template <class Element, int d, bool causal>
+struct Consumer {
+    using Smem = Memory<Element, d>;
+    using KeyTile = typename Smem::KeyTile;
+    using QueryTile = typename Smem::QueryTile;
+    using ScoreTile = typename Smem::ScoreTile;
+    using Scores = tile::Accumulator<16, B_r>;  // of a warp's 16 keys
+    using Sums = tile::Accumulator<16, d>;
+    using ColumnValues = float2[B_r / 8];
+    Smem& smem;
+    const Maps<Element, d>& maps;
+    const Task<d, causal>& task;
+    const int w, first_unit = w * units<d>, first_row;
+    const int steps;  // of the tasks before: the rings go on
+    // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
+    const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
+                         first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
+    Sums dK_reg[units<d>], dV_reg[units<d>];
+    tile::Operand<Element, 16, B_r> P_operand;  // of dV, which may be under way until the next step waits for it
+    lcsf::RingPosition<slots<d>> at;  // where this step's queries are
+    ColumnValues lse;                      // of this step; behind load_ahead() of the next one
+
+    __device__ __forceinline__ Consumer(Smem& smem, const Maps<Element, d>& maps, const Task<d, causal>& task, int w,
+                                        int warp, int steps, const lcsf::RingPosition<slots<d>>& at)
+        : smem(smem), maps(maps), task(task), w(w), first_row(16 * warp), steps(steps), at(at) {}
+    __device__ __forceinline__ KeyTile K(int u) const { return {smem.K[first_unit + u]}; }
+    __device__ __forceinline__ KeyTile V(int u) const { return {smem.V[first_unit + u]}; }
+
+    __device__ __forceinline__ void load_lse(int slot) {
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+            lse[c] = *reinterpret_cast<const float2*>(&smem.statistics[slot].lse[tile::column_of(c, 0)]);
+    }
+    /// dP^T begins with -D: when the product is done, it is dP^T - D.
+    __device__ __forceinline__ void fill_with_minus_D(Scores& dP_t) const {
+        const float* minus_D = smem.statistics[at.slot].minus_D;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c) {
+            const float2 of_columns = *reinterpret_cast<const float2*>(&minus_D[tile::column_of(c, 0)]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) dP_t.fragment[0][c][e] = e % 2 ? of_columns.y : of_columns.x;
+        }
+    }
+    /// Scores become weights: P^T of a step, for 16 keys of unit u.
+    __device__ __forceinline__ void weigh(Scores& P_t, const Step& step, int u) const {
+        const float scale_log2 = task.p.scale * attention::log2_e;
+        const int last = last_row + (causal ? step.block * B_r : 0) - u * unit;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                P_t.fragment[0][c][e] = fmaf(scale_log2, P_t.fragment[0][c][e], -(e % 2 ? lse[c].y : lse[c].x));
+        if (8 > last)
+#pragma unroll
+            for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (e / 2 * 8 > last + (causal ? 8 * c + e % 2 : 0)) P_t.fragment[0][c][e] = -INFINITY;
+#pragma unroll
+        for (int c = 0; c < B_r / 8; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] = ptx::ex2_approx(P_t.fragment[0][c][e]);
+    }
+    /// dS^T of a step, 16 rows of unit u, goes to shared memory.
+    __device__ __forceinline__ void store_scores(const Scores& dS_t, int slot, int u) const {
+        const int lane = threadIdx.x % 32;
+        Element* to = smem.dS[slot][first_unit + u];
+        const int first = ScoreTile::Layout::template offset<unit, B_r>(first_row + lane % 16, lane / 16 * chunk);
+#pragma unroll
+        for (int c = 0; c < B_r / 8; c += 2) {
+            std::uint32_t matrices[4];
+#pragma unroll
+            for (int m = 0; m < 4; ++m) {
+                const float(&of)[4] = dS_t.fragment[0][c + m / 2];
+                matrices[m] = ptx::pack<Element>(of[m % 2 * 2], of[m % 2 * 2 + 1]);
+            }
+            ptx::stmatrix(to + (first ^ chunk * c), matrices);
+        }
+    }
+    __device__ __forceinline__ lcsf::RingPosition<dS_slots> place_of_scores(int t) const {
+        return {(steps + t) % dS_slots, unsigned((steps + t) / dS_slots % 2)};
+    }
+    __device__ __forceinline__ bool has_turn(int t) const { return (steps + t) % consumers == w; }
+    __device__ __forceinline__ void release_queries() {
+        if (ptx::elect_one()) smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
+    }
+
+    __device__ __forceinline__ void step_of(const Step& step) {
+        const lcsf::RingPosition<dS_slots> dS_at = place_of_scores(step.t);
+        const QueryTile Q_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
+        if (!ahead<d> || step.t == 0) {
+            smem.queries.wait_full(at);
+            load_lse(at.slot);
+        }
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            Scores P_t, dS_t;
+            fill_with_minus_D(dS_t);  // before products begin, beside which shared memory is slow
+            tile::begin_multiply_transposed(P_t, K(u), Q_smem);
+            ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
+            ptx::pin(P_operand.fragment);
+            if (u == 0 && step.t > 0) release_queries();
+            tile::begin_multiply_transposed(dS_t, V(u), dO_smem, true);
+            tile::wait<1>(P_t);
+            weigh(P_t, step, u);
+            P_operand = tile::to_operand<Element>(P_t);
+            tile::wait<0>(dS_t);
+            tile::multiply_elements(dS_t, P_t);
+            if (u == 0) smem.scores.wait_empty(dS_at);
+            store_scores(dS_t, dS_at.slot, u);
+            ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
+            tile::begin_multiply(dV_reg[u], P_operand, dO_smem, step.t > 0);
+        }
+        end_step(step);
+        at.advance();
+    }
+    /// The next step's log-sum-exps, while dK is multiplied.
+    __device__ __forceinline__ void load_ahead(const Step& step) {
+        if (!ahead<d> || step.t + 1 == task.T_r) return;
+        auto next = at;
+        next.advance();
+        smem.queries.wait_full(next);
+        load_lse(next.slot);
+    }
+    /// Begins dQ of step t, from dS^T of all; a group for each unit of the block.
+    __device__ __forceinline__ void begin_queries(Sums& dQ_reg, int t) {
+#pragma unroll
+        for (int u = 0; u < Smem::units_of_block; ++u)
+            tile::begin_multiply_of_transposed(dQ_reg, ScoreTile{smem.dS[place_of_scores(t).slot][u]}, KeyTile{smem.K[u]}, u > 0);
+    }
+    /// dQ of step t, done: its slot of dS^T is given back, and dQ goes to this consumer's buffer once that is empty.
+    __device__ __forceinline__ void end_queries(const Sums& dQ_reg, int t) {
+        if (ptx::elect_one()) smem.scores.release(place_of_scores(t));
+        smem.dQ_ring[w].wait_empty({0, unsigned((steps + t) / consumers % 2)});
+        store_queries(dQ_reg);
+    }
+    /// Begins dK of a step, from this consumer's dS^T; a group for each of its units.
+    __device__ __forceinline__ void begin_keys(const Step& step) {
+        const int dS_slot = place_of_scores(step.t).slot;
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u)
+            tile::begin_multiply(dK_reg[u], ScoreTile{smem.dS[dS_slot][first_unit + u]}, QueryTile{smem.Q[at.slot]},
+                                 step.t > 0);
+    }
+    /// dQ of a step goes to this consumer's buffer, in the order of the registers.
+    __device__ __forceinline__ void store_queries(const Sums& dQ_reg) {
+        float4* to = reinterpret_cast<float4*>(smem.dQ[w]) + threadIdx.x % warpgroup;
+#pragma unroll
+        for (int c = 0; c < d / 8; ++c) {
+            const float(&dQ)[4] = dQ_reg.fragment[0][c];
+            to[c * warpgroup] = make_float4(dQ[0], dQ[1], dQ[2], dQ[3]);
+        }
+    }
+    /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ.
+    __device__ __forceinline__ void announce(ptx::Barrier* scores_full, bool queries) {
+        __syncwarp();
+        const bool elected = ptx::elect_one();
+        if (elected && scores_full) ptx::barrier_arrive(*scores_full);
+        if (elected && queries) ptx::barrier_arrive(smem.dQ_ring[w].full[0]);
+    }
+
+    __device__ __forceinline__ void end_step(const Step& step) {
+        announce(&smem.scores.full[place_of_scores(step.t).slot], step.t >= consumers && has_turn(step.t));
+        const int late = step.t - 1;
+        if (late >= 0 && has_turn(late)) {
+            constexpr int groups_of_dK = units<d>;
+            Sums dQ_reg;
+            smem.scores.wait_full(place_of_scores(late));
+            begin_queries(dQ_reg, late);
+            ptx::named_barrier_sync(2 + w, warpgroup);  // dS^T of all four warps is there
+            begin_keys(step);
+            load_ahead(step);
+            tile::wait<groups_of_dK>(dQ_reg);
+            ptx::pin(P_operand.fragment);
+            end_queries(dQ_reg, late);
+        } else {
+            ptx::named_barrier_sync(2 + w, warpgroup);
+            begin_keys(step);
+            load_ahead(step);
+        }
+    }
+    __device__ __forceinline__ void end_steps() {
+        const int last = task.T_r - 1;
+        if (has_turn(last)) {
+            Sums dQ_reg;
+            smem.scores.wait_full(place_of_scores(last));
+            begin_queries(dQ_reg, last);
+            tile::wait<0>(dQ_reg);
+            ptx::pin(P_operand.fragment);
+            end_queries(dQ_reg, last);
+        }
+        ptx::wgmma_wait<0>();
+        release_queries();
+        ptx::fence_proxy_async();
+        announce(nullptr, last > 0 || has_turn(last));
+    }
+
+    __device__ __forceinline__ void consume(unsigned parity) {
+        smem.keys.wait_full({0, parity});
+        for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
+        end_steps();
+    }
+    /// A later task's share of its head's statistics: consumers take turns.
+    __device__ __forceinline__ void find_statistics(const Task<d, causal>& later) {
+        constexpr int lanes = d / chunk, rows = warpgroup / lanes;
+        const Problem& p = task.p;
+        const int thread = threadIdx.x % warpgroup;
+        bool turn = w == 0;
+        for (int m = later.first_found(); m < later.all_steps(); m += p.order.T_r, turn = !turn) {
+            const Step step = later.nth(m);
+            const std::size_t place = later.place_of(step);
+            Statistics& found = p.findings.statistics[place];
+            const int i = step.block * B_r + thread;
+            const bool exists = turn && thread < B_r && i < p.N_q;
+            const float lse = exists ? p.lse[place / later.blocks * p.N_q + i] * attention::log2_e : 0;
+            smem.queries.wait_full(at);
+            if (turn) {
+                const QueryTile O_smem{smem.Q[at.slot]}, dO_smem{smem.dO[at.slot]};
+#pragma unroll 4
+                for (int row = thread / lanes; row < B_r; row += rows) {
+                    const int column = thread % lanes * chunk;
+                    const float D = row_dot_of_chunks<d>(O_smem.at(row, column), dO_smem.at(row, column));
+                    if (thread % lanes == 0) found.minus_D[row] = -D;
+                }
+                if (thread < B_r) found.lse[thread] = lse;
+                if (thread == 0) p.dQ.states[place] = untouched;
+            }
+            __syncwarp();
+            if (ptx::elect_one()) {
+                smem.queries.release(at);
+                if (turn) ptx::add_release(p.findings.found + later.head_of_K(), 1);
+            }
+            at.advance();
+        }
+    }
+    /// dK and dV leave by way of K and V.
+    __device__ __forceinline__ void store_keys(const Task<d, causal>& task) {
+        ptx::named_barrier_sync(1, consumers * warpgroup);  // all have read K_j
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            ptx::pin(tile::registers(dK_reg[u]));
+            ptx::pin(tile::registers(dV_reg[u]));
+            tile::multiply_all(dK_reg[u], task.p.scale);
+            tile::store(K(u), dK_reg[u], first_row);
+            tile::store(V(u), dV_reg[u], first_row);
+        }
+        ptx::fence_proxy_async();
+        ptx::named_barrier_sync(2 + w, warpgroup);
+        if (threadIdx.x % warpgroup != 0) return;
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            const int row = task.j + (first_unit + u) * unit;
+            tile::store(maps.dK, K(u), row, task.kv_head, task.batch);
+            tile::store(maps.dV, V(u), row, task.kv_head, task.batch);
+        }
+        ptx::bulk_wait_read<0>();
+        smem.keys.release({});
+    }
+    /// Whether this block finishes dQ of its head: then all sums of it are complete, and all threads see them.
+    __device__ __forceinline__ bool is_last(const Task<d, causal>& task, unsigned parity) {
+        if (threadIdx.x == warpgroup) {
+            smem.sums_complete.wait_full({0, parity});
+            smem.sums_complete.release({});
+            smem.last = task.p.dQ.is_last(task.head_of_K(), task.p.order.T_r);
+        }
+        ptx::named_barrier_sync(1, consumers * warpgroup);
+        return smem.last;
+    }
+    /// The sums of dQ at a place, this thread's; 0 if nobody has seen its queries.
+    __device__ __forceinline__ void load_sums(Sums& dQ_reg, const Problem& p, std::size_t place) const {
+        const float4* sums = reinterpret_cast<const float4*>(p.dQ.sums + place * B_r * d) + threadIdx.x % warpgroup;
+        const bool seen = p.dQ.states[place] != untouched;
+#pragma unroll
+        for (int c = 0; c < d / 8; ++c)
+            reinterpret_cast<float4&>(dQ_reg.fragment[0][c]) = seen ? __ldcg(sums + c * warpgroup) : float4{};
+    }
+    /// dQ of the group's heads from its sums, by way of the buffers: each consumer every other step's queries. The next
+    /// ones are loaded while these are stored.
+    __device__ __forceinline__ void finish_queries(const Task<d, causal>& task) {
+        const std::size_t first_place = task.place_of({0, task.kv_head * task.p.group, 0});
+        const int places = task.all_steps();
+        const QueryTile dQ_smem{reinterpret_cast<Element*>(smem.dQ[w])};
+        for (int n = w; n < places; n += consumers) {
+            Sums now;
+            load_sums(now, task.p, first_place + n);
+            tile::multiply_all(now, task.p.scale);
+            if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
+            ptx::named_barrier_sync(2 + w, warpgroup);
+            tile::store(dQ_smem, now, first_row);
+            ptx::fence_proxy_async();
+            ptx::named_barrier_sync(2 + w, warpgroup);
+            if (threadIdx.x % warpgroup == 0)
+                tile::store(maps.dQ, dQ_smem, n % task.blocks * B_r, task.kv_head * task.p.group + n / task.blocks,
+                            task.batch);
+        }
+        if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
+        ptx::named_barrier_sync(2 + w, warpgroup);
+    }
+};
+
+/// What a consumer does, task after task.
+template <bool in_order, class Element, int d, bool causal>
+__device__ __forceinline__ void consume(Memory<Element, d>& smem, const Maps<Element, d>& maps, const Problem& p, int w,
+                                        int warp) {
+    lcsf::RingPosition<slots<d>> at;
+    int steps = 0, tasks = 0;  // of the tasks before: only their last bits are looked at
+    while (true) {
+        const int n = this_task(smem, tasks);
+        if (n >= p.order.tasks()) break;
+#ifdef __CUDACC__
+        asm volatile("" : "+r"(warp));  // what a thread has of it is not kept from task to task
+#endif
+        const auto task = task_number<d, causal, in_order>(p, n);
+        Consumer<Element, d, causal> consumer(smem, maps, task, w, warp, steps, at);
+        consumer.consume(tasks % 2);
+        at = consumer.at, steps += task.T_r;
+        consumer.at = at;
+        const int again = this_task(smem, tasks);  // in the steps there is no register for what only comes behind them
+        const auto same = task_number<d, causal, in_order>(p, again);
+        if (again + p.findings.ahead < p.order.tasks())
+            consumer.find_statistics(task_number<d, causal, in_order>(p, again + p.findings.ahead));
+        at = consumer.at;
+        consumer.store_keys(same);
+        if (consumer.is_last(same, tasks % 2)) consumer.finish_queries(same);
+        if (ptx::elect_one()) smem.tasks.ring.release({tasks % 2});
+        ++tasks;
+    }
+    if (threadIdx.x % warpgroup == 0) ptx::bulk_wait_read<0>();
+}
+
+template <class Element, int d, bool causal, bool in_order>
+__global__ void __launch_bounds__(threads, 1)
+one_launch(const __grid_constant__ Maps<Element, d> maps, const __grid_constant__ Problem p) {
+    auto& smem = *dynamic_shared<Memory<Element, d>>();
+    const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x % warpgroup / 32, 0);
+    const int role = __shfl_sync(0xFFFFFFFFu, threadIdx.x / warpgroup, 0);  // the same in all lanes: nvcc now knows
+    if (threadIdx.x == 0) {
+        smem.keys.init(2 * smem.units_of_block, consumers);
+        smem.sums_complete.init(consumers, 1);
+        smem.queries.init(3, 4 * consumers);
+        smem.scores.init(4 * consumers, 4);
+        for (int w = 0; w < consumers; ++w) smem.dQ_ring[w].init(4, 1);
+        smem.tasks.init(4 * consumers + consumers);  // and the writers
+        ptx::fence_barrier_init();
+    }
+    __syncthreads();
+    if (role == 0) {
+        ptx::registers_decrease<24>();
+        if (warp == 0) produce<in_order, Element, d, causal>(smem, maps, p);
+        if (warp > 0 && warp <= consumers) write<in_order, Element, d, causal>(smem, p, warp - 1);
+    } else {
+        ptx::registers_increase<240>();
+        consume<in_order, Element, d, causal>(smem, maps, p, role - 1, warp);
+    }
+}
+
+const Support supports{.stage = "24b-one-launch", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
+                       .causal = true, .grouped_query = true, .strides = true, .compute_capability = 90};
+
+int blocks_of(int n, int size) { return (n + size - 1) / size; }
+std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
+std::size_t scratch_bytes(const AttentionShape& s) {
+    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics) + sizeof(std::uint32_t);
+    return steps(s) * step + (2 * std::size_t(s.batch) * s.kv_heads + 1) * sizeof(std::uint32_t);
+}
+
+template <bool in_order>
+void launch(const BackwardArgs& args) {
+    const AttentionShape& s = args.shape;
+    const int heads_of_K = s.batch * s.kv_heads, group = s.heads / s.kv_heads;
+    float* sums = static_cast<float*>(args.scratch);
+    Statistics* statistics = reinterpret_cast<Statistics*>(sums + steps(s) * B_r * s.head_dim);
+    std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
+    std::uint32_t *blocks_done = states + steps(s), *found = blocks_done + heads_of_K, *taken = found + heads_of_K;
+    attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
+        using QueryTile = typename Memory<Element, d>::QueryTile;
+        using KeyTile = typename Memory<Element, d>::KeyTile;
+        const auto order = key_block_order(s, B_c<d>, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
+        // A task waits for what tasks of sections before it find: by then all of these have begun, and most are done.
+        const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+        const int sections = 1 + blocks_of(multiprocessors, order.section * order.T_r);
+        const int first_heads = std::min(order.section * sections, heads_of_K);
+        const Problem p{s.n_q, s.n_k, group, order, args.scale, args.lse,
+                        {statistics, found, first_heads * order.T_r}, taken, {sums, states, blocks_done, nullptr}};
+        const int padded = blocks_of(s.n_q, B_r) * B_r;
+        const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), first_heads * group);
+        launch_kernel(find_first_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
+                      Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, p, s.heads,
+                      heads_of_K, padded);
+        const Maps<Element, d> maps{
+            backward_maps<KeyTile, QueryTile>(args),
+            tile::make_tensor_map<QueryTile>(args.O, args.O_strides, s.batch, s.heads, s.n_q),
+            tile::make_tensor_map<QueryTile>(args.dQ, args.dQ_strides, s.batch, s.heads, s.n_q)};
+        launch_kernel(one_launch<Element, d, causal, in_order>,
+                      {dim3(std::min(order.tasks(), multiprocessors)), threads, sizeof(Memory<Element, d>), args.stream},
+                      maps, p);
+    });
+}
+
+const Registration registration({supports, launch<false>, scratch_bytes});
+
+}  // namespace
+}  // namespace flashladder::attention_backward
