@@ -72,12 +72,13 @@ TEST_CASE("ring: no races, by any of several seeds") {
 /// How reports of a fault may begin, and words that they contain. Barriers lie behind two tiles: full, full, empty, empty.
 struct Verdict {
     std::vector<std::string> kinds, words = {};
-    bool always = true;  // whatever the order
+    bool always = true;  // by each seed; else by most
 };
 
 Verdict verdict_of(Fault fault) {
     const std::string race = "race", unwritten = "uninitialised shared memory", many = "too many arrivals", dead = "deadlock";
     const std::string first_empty = "barrier at byte 528";
+    const std::vector<std::string> mixed = {race, many, unwritten, dead, "overtaken"};
     switch (fault) {
         case Fault::no_wait_for_full: return {{race, unwritten}};
         case Fault::never_released: return {{dead}, {first_empty, "phase 0 (parity 0): 3 of 3 arrivals"}};
@@ -85,9 +86,10 @@ Verdict verdict_of(Fault fault) {
         case Fault::producer_at_the_consumers_parity: return {{dead}, {first_empty, "phase 0 (parity 0): 3 of 3 arrivals"}};
         case Fault::released_early:
         case Fault::released_by_a_lane: return {{race}};
-        // Rounds get mixed up: what comes of it first, the order decides. In one of fifty all arrivals happen to come before
-        // the producer looks, as if they were expected.
-        default: return {{race, many, unwritten, dead, "overtaken"}, {}, false};
+        // Rounds get mixed up: what comes of it first, the order decides. By about one seed in fifty, where slots are filled by
+        // bulk loads, nothing is reported of one release that is expected instead of several.
+        case Fault::one_release_expected: return {mixed, {}, false};
+        default: return {mixed};
     }
 }
 
