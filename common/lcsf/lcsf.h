@@ -65,6 +65,23 @@ constexpr int teams_of = [] {
         return 1;
 }();
 template <class Kernel>
+constexpr bool is_alone = [] {
+    if constexpr (requires { Kernel::alone; })
+        return Kernel::alone;
+    else
+        return false;
+}();
+template <class Kernel>
+constexpr int boundary_of = [] {
+    if constexpr (requires { Kernel::boundary; })
+        return Kernel::boundary;
+    else
+        return 0;
+}();
+template <class Kernel>
+constexpr bool task_is_ahead = (boundary_of<Kernel> & 2) != 0;
+inline __global__ void nothing_taken(unsigned* taken) { *taken = 0; }
+template <class Kernel>
 constexpr int consumers_of_block = teams_of<Kernel> * Kernel::consumers;
 
 /// Of a team.
@@ -76,6 +93,7 @@ struct Memory {
     Ring<Kernel::own_slots> own_rings[Kernel::consumers];
     Ring<Kernel::stages> first_ring, second_ring;
     TaskSlots tasks;
+    ptx::Barrier alone[Kernel::consumers][4];
 };
 
 /// What compilers say of it has the numbers, which its sentence cannot have.
@@ -116,6 +134,20 @@ struct Consumer {
     Memory<Kernel>& smem;
     const int number, warp, lane;
     Turns<Kernel::consumers, Kernel::turns> turns = {number};
+    unsigned alone_parity = number == 0;
+    /// trial: until the same warp of the consumer before has passed; no more than a hint
+    __device__ __forceinline__ void wait_alone() {
+        if constexpr (is_alone<Kernel>) {
+            ptx::barrier_wait(smem.alone[number][warp], alone_parity);
+            alone_parity ^= 1;
+            __syncwarp();  // or a lane that has not seen it might miss it for ever
+        }
+    }
+    /// `when` is always true, but only known when what it depends on is done.
+    __device__ __forceinline__ void pass_alone(bool when = true) {
+        if constexpr (is_alone<Kernel>)
+            if (lane == 0 && when) ptx::barrier_arrive(smem.alone[(number + 1) % Kernel::consumers][warp]);
+    }
     Reader<typename Kernel::FirstTile, Kernel::stages> first = {smem.first, smem.first_ring};
     Reader<typename Kernel::SecondTile, Kernel::stages> second = {smem.second, smem.second_ring};
     RingPosition<Kernel::own_slots> own_at = {};
@@ -129,6 +161,8 @@ struct Consumer {
         first.take();
         turns.wait();
         turns.pass();
+        wait_alone();
+        pass_alone();
         __syncwarp();
         first.give_back();
         second.take();
@@ -264,8 +298,10 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
     Consumer<Kernel> c{smem, number, warp, lane, {number, 1 + team * Kernel::consumers}};
     typename Kernel::State state;
     c.turns.open();
-    for (TaskConsumer tasks(team, teams_of<Kernel>); tasks.task < Kernel::tasks(p);) {
-        const auto task = Kernel::task(p, tasks.task);
+    TaskConsumer tasks(team, teams_of<Kernel>);
+    [[maybe_unused]] auto ahead = Kernel::task(p, min(tasks.task, Kernel::tasks(p) - 1));
+    while (tasks.task < Kernel::tasks(p)) {
+        const auto task = task_is_ahead<Kernel> ? ahead : Kernel::task(p, tasks.task);
         if constexpr (Kernel::own_is_loaded) {
             if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
             smem.own_rings[number].wait_full(c.own_at);
@@ -275,6 +311,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
             c.give_back_own();  // the output of the task before has left by now, under the first steps of this one
             Kernel::compute(state, c, p, task);
             tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+            if (task_is_ahead<Kernel>) ahead = Kernel::task(p, min(tasks.task, Kernel::tasks(p) - 1));
             Kernel::finish(state, c, p, task);
             ptx::fence_proxy_async();
             __syncwarp();
@@ -285,6 +322,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
             for (int t = 0; t < Kernel::steps(task); ++t) c.skip();
             if (Kernel::own_is_loaded && lane == 0) smem.own_rings[number].release(c.own_at);
             tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+            if (task_is_ahead<Kernel>) ahead = Kernel::task(p, min(tasks.task, Kernel::tasks(p) - 1));
         }
         c.own_at.advance();
     }
@@ -304,10 +342,12 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
             smem[team].first_ring.init(1, warps);
             smem[team].second_ring.init(1, warps);
             smem[team].tasks.init(warps);
+            for (auto& of : smem[team].alone)
+                for (auto& barrier : of) ptx::barrier_init(barrier, 1);
         }
         ptx::fence_barrier_init();
     }
-    if constexpr (is_planned<Kernel>) cudaGridDependencySynchronize();  // the plan is there
+    if constexpr (is_planned<Kernel> || (boundary_of<Kernel> & 4)) cudaGridDependencySynchronize();  // the plan is there
     __syncthreads();
 
     if (role == 0) {
@@ -339,12 +379,13 @@ void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStr
     const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
-        if (!is_planned<Kernel>) check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
+        if (boundary_of<Kernel> & 4) launch_kernel(nothing_taken, {.grid = dim3(1), .block = dim3(1), .stream = stream}, taken);
+        else if (!is_planned<Kernel>) check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
     }
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),
                    .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream,
-                   .dependent = is_planned<Kernel>},
+                   .dependent = is_planned<Kernel> || (boundary_of<Kernel> & 4)},
                   p, taken);
 }
 

@@ -1,6 +1,7 @@
 // The tasks of a persistent grid (rung 11): which one has which number, and how blocks come by them.
 #pragma once
 
+#include "tile/divisor.h"
 #include "lcsf/ring.h"
 #include "lcsf/schedule.h"
 
@@ -25,6 +26,25 @@ struct TaskOrder {
         const int first_head = n / tasks_of_section * section, turns = min(section, heads * batches - first_head);
         const int block = rest / turns, head = first_head + rest % turns;
         return {last_block_first ? T_r - 1 - block : block, head % heads, head / heads};
+    }
+};
+
+/// trial: the same by divisors. Low blocks of all heads behind all others, if `apart`.
+struct QuickOrder {
+    int T_r, heads, all, section, sections_tasks, last_first, apart;  // last_first: first head of the last section
+    Divisor by_section_tasks, by_section, by_last, by_heads;
+    QuickOrder(int T_r, int heads, int batches, int section)
+        : T_r(T_r), heads(heads), all(heads * batches), section(section), sections_tasks(section * T_r),
+          last_first((heads * batches - 1) / section * section), by_section_tasks(unsigned(section * T_r > 0 ? section * T_r : 1)),
+          by_section(unsigned(section)), by_last(unsigned(heads * batches - (heads * batches - 1) / section * section)),
+          by_heads(unsigned(heads)) {}
+    __host__ __device__ int tasks() const { return T_r * all; }
+    __device__ __forceinline__ TaskOrder::Place place(int n) const {
+        const int s = by_section_tasks.quotient(n), rest = n - s * sections_tasks, first_head = s * section;
+        const bool last = first_head == last_first;
+        const int block = (last ? by_last : by_section).quotient(rest), head = first_head + rest - block * (last ? all - last_first : section);
+        const int batch = by_heads.quotient(head);
+        return {T_r - 1 - block, head - batch * heads, batch};
     }
 };
 

@@ -18,4 +18,14 @@ __device__ __forceinline__ float ex2_approx(float x) {
 #endif
 }
 
+__device__ __forceinline__ float ex2_volatile(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return emulator::ex2_approx(x);
+#endif
+}
+
 }  // namespace flashladder::ptx

@@ -51,6 +51,41 @@ struct LazySoftmax {
         return exact.finish(O);
     }
 
+    // trial
+    template <bool first, int keys>
+    __device__ __forceinline__ bool look(Accumulator<16, keys>& S, const LazyScale& scale) {
+        const bool raised = first || reaches_bounds(S);
+        if (raised) raise(S, scale);
+        return raised;
+    }
+    /// One of `polynomial` without ex2, if there are any; passed() before the last `early` groups of 8 keys.
+    template <int polynomial, int early, int keys, class Passed>
+    __device__ __forceinline__ void find(Accumulator<16, keys>& S, const LazyScale& scale, Passed passed) {
+        const float shifts[] = {exact.m.value[0][0] * scale.log2, exact.m.value[0][1] * scale.log2};
+        auto& l = exact.l.l.value[0];
+        float odd[2] = {};
+#pragma unroll
+        for (int c = 0; c < keys / 8; ++c) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                float& s = S.fragment[0][c][e];
+                const float x = fmaf(s, scale.log2, -shifts[e / 2]);
+                if (polynomial && (4 * c + e) % (polynomial ? polynomial : 1) == (c % 4)) s = power_of_2(x);
+                else s = ptx::ex2_volatile(x);
+                (e % 2 ? odd[e / 2] : l[e / 2]) += s;
+            }
+            if (c == keys / 8 - 1 - early) passed((odd[1] + l[1]) + (odd[0] + l[0]));
+        }
+        l[0] += odd[0], l[1] += odd[1];
+    }
+    __device__ __forceinline__ static float power_of_2(float x) {
+        constexpr float magic = 12582912;  // 1.5 2^23: behind it a sum is rounded to a whole number
+        x = fmaxf(x, -126.f);
+        const float t = x + magic, f = x - (t - magic);
+        const float y = fmaf(fmaf(fmaf(f, 0.05517182f, 0.24261151f), f, 0.69326100f), f, 0.99992805f);
+        return __int_as_float(__float_as_int(y) + (__float_as_int(t) << 23));
+    }
+
 private:
     template <int keys>
     __device__ __forceinline__ void exponentials(Accumulator<16, keys>& S, float scale_log2) {

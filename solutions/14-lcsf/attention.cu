@@ -35,7 +35,8 @@ struct Attention {
     static constexpr int d = config.d, B_c = config.B_c, B_r = unit * config.consumers;
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
-    static constexpr bool turns = config.turns, own_is_loaded = true;
+    static constexpr bool turns = config.turns, own_is_loaded = true, alone = config.alone;
+    static constexpr int boundary = config.boundary;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j
@@ -50,6 +51,7 @@ struct Attention {
         int low;  // blocks of queries with one unit less: the first ones of a head
         tile::LazyScale scale;
         float* lse;
+        lcsf::QuickOrder quick, small;  // small: of blocks with one unit less, if they come behind all others
     };
     struct Task {
         int i, units, head, kv_head, batch, T_c;  // from query i on; blocks of keys
@@ -62,10 +64,15 @@ struct Attention {
     };
 
     // ---- tasks
-    __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks(); }
+    __host__ __device__ static int tasks(const Problem& p) { return boundary & 9 ? p.quick.tasks() + p.small.tasks() : p.order.tasks(); }
     __device__ static Task task(const Problem& p, int n) {
-        const auto [block, head, batch] = p.order.template place<true>(n);
-        const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
+        const bool is_small = (boundary & 8) && n >= p.quick.tasks();
+        const auto [block, head, batch] = is_small         ? p.small.place(n - p.quick.tasks())
+                                          : (boundary & 9) ? p.quick.place(n)
+                                                           : p.order.template place<true>(n);
+        const int units = (boundary & 8) ? consumers - is_small : consumers - (block < p.low);
+        const int i = (boundary & 8) ? (is_small ? block * (B_r - unit) : p.low * (B_r - unit) + block * B_r)
+                                     : block * B_r - min(block, p.low) * unit;
         // EXERCISE 14.1 No query of this task sees the keys from `end` on. If causal, which are these? In the starter a
         // task goes over all keys: right, and too much.
         // STARTER const int end = p.N_k;
@@ -167,11 +174,12 @@ struct Attention {
         s.softmax.begin(p.scale);
         Scores S;
         begin_scores(S, c);
-        c.turns.pass();
+        if (config.late == 0) c.turns.pass();
         tile::wait<0>(S);
+        if (config.late != 0) c.turns.pass();
         c.first.give_back();
         hide(S, s, c, p, task);
-        s.softmax.template update<true>(S, p.scale);
+        softmax<true, true>(S, s, c, p);
         s.P = tile::to_operand<Element>(S);
         tile::fill(s.O, 0);
         s.j -= B_c;
@@ -182,17 +190,34 @@ struct Attention {
 #pragma unroll 1
         for (; s.j >= 0; s.j -= B_c) step<false>(s, c, p, task);
     }
+    template <bool first, bool masked>
+    __device__ __forceinline__ static bool softmax(Scores& S, State& s, Consumer& c, const Problem& p) {
+        if constexpr (config.alone || config.polynomial) {
+            const bool raised = s.softmax.template look<first>(S, p.scale);
+            if (!first && config.alone) tile::wait<0>(s.O, s.P);
+            c.wait_alone();
+            s.softmax.template find<masked || first ? 0 : config.polynomial, config.early>(S, p.scale, [&](float x) { c.pass_alone(!(x == 3e38f)); });
+            return raised;
+        } else {
+            return s.softmax.template update<first>(S, p.scale);
+        }
+    }
     /// S and P of the block from key j on, while O takes up P V of the block before.
     template <bool masked>
     __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, c.second.take());
-        c.turns.pass();
+        if (config.late == 0) c.turns.pass();
         tile::wait<1>(S);
+        if (config.late == 1) c.turns.pass();
         c.first.give_back();
         if (masked) hide(S, s, c, p, task);
-        const bool raised = s.softmax.template update<false>(S, p.scale);
+        if (config.late == 2) {
+            tile::wait<0>(s.O, s.P);
+            c.turns.pass();
+        }
+        const bool raised = softmax<false, masked>(S, s, c, p);
         tile::wait<0>(s.O, s.P);
         c.second.give_back();
         s.P = tile::to_operand<Element>(S);
@@ -225,11 +250,37 @@ void launch_configuration(const ForwardArgs& args) {
     using Kernel = Attention<Element, causal, config>;
     const AttentionShape& s = args.shape;
     const lcsf::TaskOrder order = task_order(s, Kernel::B_r, config.section);
-    const int too_many = order.T_r * Kernel::consumers - (s.n_q + unit - 1) / unit;  // units without a query
+    const int U = (s.n_q + unit - 1) / unit, C = Kernel::consumers, H = s.heads * s.batch;
+    const int too_many = order.T_r * C - U;  // units without a query
+    int low = std::min(too_many, order.T_r), high = order.T_r;  // of a head
+    if ((config.boundary & 8) && !causal) {
+        const int M = device_attribute(cudaDevAttrMultiProcessorCount);
+        double best = 1e30;
+        for (int a = U / C; a >= 0 && a >= U / C - 16; --a) {
+            if (C == 1 || (U - a * C) % (C - 1)) continue;
+            const int b = (U - a * C) / (C - 1);
+            const double beta = C == 3 ? 0.72 : 0.78;
+            const long long A = 1ll * a * H, B = 1ll * b * H, w = A / M, r = A % M;
+            double end = r ? w + 1 : w;
+            if (B) {
+                for (int k = 1;; ++k) {  // the first time by which B are done
+                    double found = -1;
+                    for (const double t : {w + k * beta, w + 1 + (k - 1) * beta}) {
+                        const long long n = (M - r) * (long long)((t - w) / beta + 1e-6) + (t >= w + 1 ? r * (long long)((t - w - 1) / beta + 1e-6) : 0);
+                        if (n >= B && (found < 0 || t < found)) found = t;
+                    }
+                    if (found >= 0) { end = std::max(end, found); break; }
+                }
+            }
+            if (end < best - 1e-9) best = end, low = b, high = a;
+        }
+    } else if (config.boundary & 8) high = order.T_r - low;
+    if (!(config.boundary & 8)) high = order.T_r;
+    const lcsf::QuickOrder quick(high, s.heads, s.batch, order.section), small((config.boundary & 8) ? low : 0, s.heads, s.batch, order.section);
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
-         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r),
-         tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
+         s.n_k, s.heads / s.kv_heads, order, low,
+         tile::lazy_scale<Element>(args.scale * log2_e), args.lse, quick, small},
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 

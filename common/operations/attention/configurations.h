@@ -21,6 +21,12 @@ struct Configuration {
     int section = lcsf::most_of_L2;  // if causal: heads take turns whose K and V have room in so many percent of L2
     bool shown = false;  // in tables of the lesson alone: never chosen
     int d_v = 0;         // of V and O; 0: d, as everywhere but in rung 26b
+    // trial
+    int late = 0;        // 1: a turn of products passes when S is there; 2: when all is done
+    bool alone = false;  // consumers take turns to find exponentials
+    int early = 0;       // 8-key groups left when the turn of exponentials passes
+    int boundary = 0;    // 1: divisors; 2: the next task is worked out before this one's output; 4: the counter by a kernel; 8: low ones last
+    int polynomial = 0;  // of so many exponentials one is a polynomial; 0: none
 };
 
 /// tools/measure/tune.py reads this list too: one a line, as they are here.
@@ -44,13 +50,56 @@ inline constexpr std::array configurations = {
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 3, .shown = true},
     // the only one whose tiles fit
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
+    // trial: from 18 on
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .late = 1},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .late = 2},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .alone = true},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 4},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = true, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .polynomial = 8},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .polynomial = 4},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2, .polynomial = 8},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .shown = true, .late = 1},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .shown = true, .late = 2},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .turns = false, .shown = true, .alone = true},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 4},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .turns = true, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .shown = true, .polynomial = 8},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .shown = true, .polynomial = 4},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2, .polynomial = 8},
+    Configuration{.d = 64, .consumers = 2, .B_c = 128, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 64, .consumers = 2, .B_c = 128, .stages = 4, .shown = true, .late = 1},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .late = 1},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = true, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .turns = false, .shown = true, .alone = true, .early = 2},
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .shown = true, .late = 1},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 1},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 2},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 3},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 4},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 8},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .boundary = 15},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 1},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 2},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 3},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 4},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 8},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .boundary = 15},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .shown = true, .boundary = 7},
 };
 
 /// "3 x 64 keys, 4 slots, dynamic, turns"
 inline std::string to_string(const Configuration& c) {
     return std::to_string(c.consumers) + " x " + std::to_string(c.B_c) + " keys, " + std::to_string(c.stages) +
            (c.stages == 1 ? " slot, " : " slots, ") + to_string(c.schedule) + (c.turns ? ", turns" : "") +
-           (c.section == lcsf::most_of_L2 ? "" : ", sections of " + std::to_string(c.section) + "% of L2");
+           (c.section == lcsf::most_of_L2 ? "" : ", sections of " + std::to_string(c.section) + "% of L2") +
+           (c.late ? ", late " + std::to_string(c.late) : "") +
+           (c.alone ? ", alone " + std::to_string(c.early) : "") +
+           (c.boundary ? ", boundary " + std::to_string(c.boundary) : "") +
+           (c.polynomial ? ", polynomial " + std::to_string(c.polynomial) : "");
 }
 
 /// What a launch takes, in microseconds: once `launch`; then of each task that a multiprocessor has, one after the other,
