@@ -385,6 +385,23 @@ TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and m
     const Stage& stage = find_stage("22-out-of-step/deterministic");
     std::mt19937_64 random(test_seed());
     std::uint64_t turn = test_seed();
+#ifndef FLASHLADDER_GPU
+    for (const bool first_to_last : {true, false}) {
+        const VirtualGpu gpu(first_to_last ? 4 : 1);
+        emulator::settings().ordered_adds = true;
+        emulator::settings().last_block_first = !first_to_last;
+        emulator::settings().patience = 1 << 20;  // where blocks wait for one that has no room
+        const int d = first_to_last == (turn % 2 == 0) ? 128 : 64;
+        for (AttentionShape shape : shapes_of_several_blocks(d, turn)) {
+            // Who comes second is behind the first one in any case; the last queries' tile reaches beyond the last key.
+            shape.n_k = 3 * std::size_t(keys_of_a_block(d)), shape.n_q |= 1;
+            const Inputs in = backward_inputs(shape, Values::normal, random());
+            const std::string race = emulator::find_race([&] { run(stage, in); });
+            CHECK_MESSAGE(race.empty(), race);
+            if (!race.empty()) return;  // what else is wrong follows from it
+        }
+    }
+#endif
     for (const auto& [n_q, n_k] : {std::pair(drawn_length(64, 65, 300, turn), drawn_length(128, 129, 700, turn + 1)),
                                    {500, 200}, {64, 513}, {3, 1}})
         for (const bool is_causal : {false, true}) {
@@ -397,7 +414,7 @@ TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and m
                 CHECK_MESSAGE(compared.passed, compared.describe(shape));
                 const Outputs expected = run(stage, in);
                 DeviceProblem problem(stage, in);
-                for (const int multiprocessors : {1, 3, 40}) {
+                for (const int multiprocessors : {3, 40}) {
                     const VirtualGpu gpu(multiprocessors);
 #ifndef FLASHLADDER_GPU
                     emulator::reseed(random());
@@ -417,14 +434,6 @@ TEST_CASE("deterministic: dQ has the same bits too, on few multiprocessors and m
                 return;
             }
         }
-#ifndef FLASHLADDER_GPU
-    emulator::reseed(test_seed());
-    for (const AttentionShape& shape : shapes_of_several_blocks(turn % 2 ? 64 : 128, turn)) {
-        const Inputs in = backward_inputs(shape, Values::normal, random());
-        const std::string race = emulator::find_race([&] { run(stage, in); });
-        CHECK_MESSAGE(race.empty(), race);
-    }
-#endif
 }
 
 #ifndef FLASHLADDER_GPU

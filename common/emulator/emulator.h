@@ -29,6 +29,9 @@ struct Settings {
     /// __syncthreads() must be one and the same line for all threads, and none may have returned: what GPUs before
     /// Volta wanted, and what a kernel is easier to understand with. At first, whether LADDER_STRICT_BARRIERS=1.
     bool strict_barriers = false;
+    /// Of two bulk or TMA adds to one number, one must be ordered behind the other, as of any two writes: else the sum
+    /// has other bits in another launch. An error where races are looked for.
+    bool ordered_adds = false;
     bool proxy_fences = true;  // without them, what threads store and TMA or wgmma reads is an error
     void (*failed)(const std::string& report) = nullptr;  // told of every launch that fails or is refused
     std::uint64_t patience = std::uint64_t(1) << 24;  // times that threads may yield while nothing gets done

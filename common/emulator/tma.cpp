@@ -94,7 +94,8 @@ std::vector<StoredRow> read_tile(const TensorMap& map, const Coordinates& origin
 }
 
 void write(const StoredRow& row, Reduction reduction, const Operand& operand) {
-    check_device_write(row.global, row.bytes.size(), reduction == Reduction::add, operand);
+    const bool atomic = reduction == Reduction::add && !settings().ordered_adds;
+    check_device_write(row.global, row.bytes.size(), atomic, operand);
     if (reduction == Reduction::none) {
         std::memcpy(row.global, row.bytes.data(), row.bytes.size());
         return;

@@ -85,4 +85,11 @@ struct WithLastBlockFirst {
     const bool before = emulator::settings().last_block_first;
 };
 
+/// Adds whose order nothing decides are an error, or are not, until the end of the scope.
+struct WithOrderedAdds {
+    explicit WithOrderedAdds(bool ordered) { emulator::settings().ordered_adds = ordered; }
+    ~WithOrderedAdds() { emulator::settings().ordered_adds = before; }
+    const bool before = emulator::settings().ordered_adds;
+};
+
 }  // namespace flashladder

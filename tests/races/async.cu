@@ -2,6 +2,9 @@
 #include <vector>
 
 #include "../emulator/device_array.h"
+#ifndef FLASHLADDER_GPU
+#include "../emulator/failure.h"
+#endif
 #include "launch.h"
 #include "mutants.h"
 #include "noting.h"
@@ -340,6 +343,42 @@ bool run_delivery(int* lines) {
     return copy.download() == std::vector<float>{7};
 }
 
+enum class Add { in_turn, not_complete, no_acquire, in_whatever_order };
+
+/// Both blocks add in bulk, block 1 behind block 0.
+template <Add m>
+__global__ void add_kernel(float* sums, unsigned* flag, int* lines) {
+    auto* tile = dynamic_shared<float>();
+    tile[threadIdx.x] = float(blockIdx.x + 1);
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (blockIdx.x == 1 && m != Add::in_whatever_order) {
+        const bool acquires = m != Add::no_acquire;
+        wait_until([&] { return (acquires ? ptx::load_acquire(flag) : *(volatile unsigned*)flag) != 0; }, lines);
+    }
+    NOTE(blockIdx.x);
+    ptx::bulk_reduce_add(sums, tile, tile_bytes);
+    ptx::bulk_commit();
+    if (m == Add::not_complete)
+        ptx::bulk_wait_read<0>();
+    else
+        ptx::bulk_wait<0>();
+    if (blockIdx.x == 0) ptx::store_release(flag, 1);
+}
+
+/// `ordered`: an order that nothing decides is an error.
+template <Add m, bool ordered>
+bool run_add(int* lines) {
+    const DeviceArray<float> sums(std::vector<float>(consumers, 0.0f));
+    const DeviceArray<unsigned> flag(std::vector<unsigned>{0});
+#ifndef FLASHLADDER_GPU
+    const WithOrderedAdds adds(ordered);
+#endif
+    launch_kernel(add_kernel<m>, {2, consumers, tile_bytes}, sums.data(), flag.data(), lines);
+    return sums.download() == std::vector<float>(consumers, 3);
+}
+
 // ---- wgmma
 
 enum class Multiply {
@@ -551,6 +590,12 @@ std::vector<SyncKernel> async_kernels() {
         {"delivery", "", run_delivery<Delivery::correct>, {}},
         {DELIVERY(not_complete), {race(stored)}},
         {DELIVERY(no_acquire), {race(stored)}},
+#define ADD(m) "add", #m, run_add<Add::m, true>
+        {"add", "", run_add<Add::in_turn, true>, {}},
+        {ADD(not_complete), {race(stored)}},
+        {ADD(no_acquire), {race(stored)}},
+        {ADD(in_whatever_order), {race(stored)}},
+        {"add_in_whatever_order", "", run_add<Add::in_whatever_order, false>, {}},
 #define MULTIPLY(m) "multiply", #m, run_multiply<Multiply::m>
         {"multiply", "", run_multiply<Multiply::correct>, {}},
         {MULTIPLY(overwritten_before_wait), {race(product)}},
