@@ -116,7 +116,7 @@ void check_order_of_work(const Configuration& config) {
         int steps = 0;
         bool has_turn = false, knows_next = false, in_softmax = false;
         const std::string who = ", consumer " + std::to_string(consumer);
-        for (const auto& activity : launches.at(0).activities) {
+        for (const auto& activity : launches.back().activities) {
             if (activity.warp != 4 * unsigned(1 + consumer)) continue;
             const bool is_softmax = activity.what == Doing::exponential, arrives = activity.what == Doing::arrive;
             if (is_softmax && !in_softmax) {
@@ -291,7 +291,7 @@ TEST_CASE("the stage gives the bits of the configuration that is chosen, whichev
                     check_same_bits(run(stage_under_test(), in, true), run(named, in, true), "by " + named.name(),
                                     "what the rung takes for " + to_string(in.shape));
 #ifndef FLASHLADDER_GPU
-                    const auto launch = [&](const Stage& stage) { return count_stage(stage, in).work.launches.at(0); };
+                    const auto launch = [&](const Stage& stage) { return count_stage(stage, in).work.launches.back(); };
                     const auto ours = launch(stage_under_test()), theirs = launch(named);
                     CHECK(ours.block.x == unsigned(128 * (1 + config.consumers)));
                     CHECK(ours.grid.x == theirs.grid.x);
@@ -564,7 +564,7 @@ TEST_CASE("counted: each task is done once, by as many blocks as its schedule ha
                   std::uint64_t(heads * n_q * 4));
             check("matrix instructions", counts.work.total().matrix_instructions, all.blocks * products(config));
             const auto tasks = std::uint64_t(heads) * all.tasks;
-            const dim3 grid = counts.work.launches.at(0).grid;
+            const dim3 grid = counts.work.launches.back().grid;
             const bool persistent = config.schedule != lcsf::Schedule::one_each;
             check("blocks of the grid", grid.x, persistent ? std::min(tasks, std::uint64_t(multiprocessors)) : tasks);
             CHECK(grid.y * grid.z == 1);
@@ -583,8 +583,8 @@ TEST_CASE("counted: all but LSE by TMA, no conflicts, one barrier a block; share
         const Expected all = expected(config, in.shape);
         const std::uint64_t row = std::uint64_t(heads * config.d * 2);
         INFO(stage_of(config).name(), ", d ", config.d);
-        const auto& launch = work.launches.at(0);
-        check_by_tma(work.total(), (all.queries + 2 * all.keys) * row, std::uint64_t(n_q) * row, launch.grid.x,
+        const auto& launch = work.launches.back();
+        check_by_tma(launch.total, (all.queries + 2 * all.keys) * row, std::uint64_t(n_q) * row, launch.grid.x,
                      stage_of(config).name() + ", d " + std::to_string(config.d));
         const int tiles = (config.own_slots * B_r_of(config) + 2 * config.stages * config.B_c) * config.d * 2;
         CHECK(launch.dynamic_shared_bytes > std::size_t(tiles));

@@ -154,7 +154,7 @@ std::vector<Place> places_of_tasks(const Stage& stage, const Shape& s) {
         stage.launch(data);
         check_cuda(cudaDeviceSynchronize(), "gemm");
     });
-    for (const auto& activity : launches.at(0).activities) {
+    for (const auto& activity : launches.back().activities) {
         if (activity.what != emulator::Doing::copy || !activity.tensor) continue;
         const auto of_A = offset(A, activity.tensor), of_B = offset(B, activity.tensor);
         if (of_A >= 0 && of_A < std::ptrdiff_t(s.M) * s.K) {
@@ -250,7 +250,7 @@ void check_order_of_work(const std::string& variant) {
     }
     for (int consumer = 0; consumer < 2; ++consumer) {
         std::vector<emulator::Activity> mine;  // of its first warp
-        for (const auto& activity : launches.at(0).activities)
+        for (const auto& activity : launches.back().activities)
             if (activity.warp == 4u * unsigned(1 + consumer)) mine.push_back(activity);
         const auto products = std::ranges::count(mine, Doing::product, &emulator::Activity::what);
         const std::string where = fmt::format("{}, {}, consumer {}", stage.name(), text(s), consumer);
@@ -326,7 +326,7 @@ bool check_asked_for(const Shape& s) {
            check_is("FLOP by tensor cores", double(work.matrix_flops), s.flops(), where) &&
            check_is("bank conflicts", double(work.all_shared().conflicts), 0, where) &&
            check_is("barriers of a block, the template's own", double(work.barriers),
-                    double(counts.work.launches.at(0).grid.x), where) &&
+                    double(counts.work.launches.back().grid.x), where) &&
            check_is("named barriers: nobody takes turns", double(work.named_barriers), 0, where);
 }
 #endif

@@ -267,7 +267,10 @@ TEST_CASE("counted: as many blocks as run at once, and a ring that is full of by
     const FewMultiprocessors few(2);
     const Shape s{512, 384, 640};
     const Late late;
-    const StageCounts counts = counts_of(s);
+    StageCounts counts = counts_of(s);
+    std::erase_if(counts.work.launches, [](const auto& launch) {  // of a dynamic schedule
+        return launch.kernel.find("no_task_is_taken") != std::string::npos;
+    });
     REQUIRE_MESSAGE(counts.work.launches.size() == 1, "kernels that are launched: ", counts.work.launches.size(),
                     ", expected 1");
     const auto& launch = counts.work.launches.front();

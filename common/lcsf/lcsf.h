@@ -56,6 +56,10 @@ struct Registers {
 /// Whether a kernel before says how many tasks there are.
 template <class Kernel>
 constexpr bool is_planned = requires(const typename Kernel::Problem& p) { Kernel::most_tasks(p); };
+/// Another kernel comes right before it, and its blocks may begin while that one still runs: what they need of it they
+/// wait for. A memset would have to be over before they begin.
+template <class Kernel>
+constexpr bool is_dependent = is_planned<Kernel> || Kernel::schedule == Schedule::dynamic;
 
 template <class Kernel>
 constexpr int teams_of = [] {
@@ -292,6 +296,8 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
     if (lane == 0) ptx::bulk_wait_read<0>();
 }
 
+inline __global__ void no_task_is_taken(unsigned* taken) { *taken = 0; }
+
 template <class Kernel>
 __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
     lcsf_kernel(const __grid_constant__ typename Kernel::Problem p, unsigned* taken) {
@@ -307,7 +313,7 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         }
         ptx::fence_barrier_init();
     }
-    if constexpr (is_planned<Kernel>) cudaGridDependencySynchronize();  // the plan is there
+    if constexpr (is_dependent<Kernel>) cudaGridDependencySynchronize();  // the plan is there, or `taken` is 0
     __syncthreads();
 
     if (role == 0) {
@@ -339,12 +345,12 @@ void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStr
     const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
-        if (!is_planned<Kernel>) check_cuda(cudaMemsetAsync(taken, 0, sizeof *taken, stream), "no task is taken");
+        if (!is_planned<Kernel>) launch_kernel(no_task_is_taken, {.grid = dim3(1), .block = dim3(1), .stream = stream}, taken);
     }
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),
                    .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream,
-                   .dependent = is_planned<Kernel>},
+                   .dependent = is_dependent<Kernel>},
                   p, taken);
 }
 

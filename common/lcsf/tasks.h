@@ -1,8 +1,11 @@
 // The tasks of a persistent grid (rung 11): which one has which number, and how blocks come by them.
 #pragma once
 
+#include <algorithm>
+
 #include "lcsf/ring.h"
 #include "lcsf/schedule.h"
+#include "tile/divisor.h"
 
 namespace flashladder::lcsf {
 
@@ -16,16 +19,26 @@ struct TaskOrder {
         int block, head, batch;
     };
 
+    TaskOrder(int T_r, int heads, int batches, int section)
+        : T_r(T_r), heads(heads), batches(batches), section(section),
+          first_head_of_last_((heads * batches - 1) / section * section), by_tasks_(std::max(section * T_r, 1)),
+          by_heads_(heads), by_turns_(section), by_turns_of_last_(heads * batches - first_head_of_last_) {}
+
     __host__ __device__ int tasks() const { return T_r * heads * batches; }
     /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for causal ones, which take the longer the
     /// later their queries are: what takes longest should not begin last.
     template <bool last_block_first>
     __device__ __forceinline__ Place place(int n) const {
-        const int tasks_of_section = section * T_r, rest = n % tasks_of_section;
-        const int first_head = n / tasks_of_section * section, turns = min(section, heads * batches - first_head);
-        const int block = rest / turns, head = first_head + rest % turns;
-        return {last_block_first ? T_r - 1 - block : block, head % heads, head / heads};
+        const int number = by_tasks_.quotient(n), rest = n - number * section * T_r, first_head = number * section;
+        const Divisor& by_turns = first_head == first_head_of_last_ ? by_turns_of_last_ : by_turns_;
+        const int block = by_turns.quotient(rest), head = first_head + rest - block * int(by_turns.number);
+        const int batch = by_heads_.quotient(head);
+        return {last_block_first ? T_r - 1 - block : block, head - batch * heads, batch};
     }
+
+private:
+    int first_head_of_last_;  // section
+    Divisor by_tasks_, by_heads_, by_turns_, by_turns_of_last_;
 };
 
 /// How the producer of a block tells its consumers which tasks are theirs; lives in shared memory.

@@ -224,10 +224,12 @@ const Configuration& chosen(const AttentionShape& s) {
     const int best = configuration_for(s, device_attribute(cudaDevAttrMultiProcessorCount));
     return configurations.at(static_cast<std::size_t>(best));
 }
-/// Read and written once a launch, whatever its heads: the word that counts the tasks.
-double distinct_bytes_of_launch(const std::string& stage, const AttentionShape& s) {
-    const bool asks = stage >= "14" ? is_dynamic(chosen(s)) : stage >= "11";
-    return asks ? 2 * float_bytes : 0;
+/// Of a launch, whatever its heads: the word that counts the tasks is read and written. From rung 14 on a kernel before
+/// sets it to 0.
+ClosedForm of_launch(const std::string& stage, const AttentionShape& s) {
+    constexpr double word = float_bytes;
+    if (stage >= "14") return is_dynamic(chosen(s)) ? ClosedForm{word, 3 * word} : ClosedForm{};
+    return stage >= "11" ? ClosedForm{0, 2 * word} : ClosedForm{};
 }
 
 }  // namespace
@@ -262,8 +264,9 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
     const ClosedForm of_head = form->second({double(s.n_q), double(s.n_k), double(s.head_dim), s.causal, wants_lse,
                                              double(shared_bytes), double(s.heads) / s.kv_heads});
     const double heads = double(s.batch) * s.heads;
-    return ClosedForm{heads * of_head.requested_bytes, heads * of_head.distinct_bytes + distinct_bytes_of_launch(stage, s),
-                      heads * of_head.exponentials, heads * of_head.divisions};
+    const ClosedForm once = of_launch(stage, s);
+    return ClosedForm{once.requested_bytes + heads * of_head.requested_bytes,
+                      once.distinct_bytes + heads * of_head.distinct_bytes, heads * of_head.exponentials, heads * of_head.divisions};
 }
 
 }  // namespace flashladder::attention
