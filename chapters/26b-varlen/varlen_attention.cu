@@ -141,9 +141,10 @@ struct VarlenAttention
     static int most_tasks(const Problem& p) { return p.most; }
     __device__ static int tasks(const Problem& p) { return *p.planned * p.heads; }
     __device__ static Task task(const Problem& p, int n) {
-        const lcsf::TaskOrder order = {*p.planned, p.heads, 1, p.section};
-        const auto [place, head, batch] = order.template place<false>(n);
-        return {p.plan[place], head, head / p.group};
+        const int tasks_of_section = *p.planned * p.section, rest = n % tasks_of_section;
+        const int first_head = n / tasks_of_section * p.section, turns = min(p.section, p.heads - first_head);
+        const int head = first_head + rest % turns;
+        return {p.plan[rest / turns], head, head / p.group};
     }
     __device__ static int steps(const Task& task) { return task.PlannedTask::steps; }
     __device__ static int queries(const Problem&, const Task& task) { return task.N_q; }

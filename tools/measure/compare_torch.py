@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The stages beside PyTorch's attention, taking turns in one run on a GPU: each is checked first, then timed.
 
-    tools/measure/compare_torch.py --json docs/results/compare.json    24 problems: the table in docs/measuring.md
+    tools/measure/compare_torch.py --stages 0,1 --json docs/results/compare.json    24 problems: the table in
+                                                                       docs/measuring.md, of all rungs that are for them
     tools/measure/compare_torch.py --ladder                            two problems, N = 4096, under a minute
     tools/measure/compare_torch.py --d 128 --n 8192 --causal           one problem
     tools/measure/compare_torch.py --backward --dtype f32 --ladder     gradients, beside those of autograd
