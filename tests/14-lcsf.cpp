@@ -48,16 +48,15 @@ const Configuration& chosen(const AttentionShape& s) {
 }
 
 #ifndef FLASHLADDER_GPU
-/// What the tasks of a problem are made of, by the rules of rung 13.
+/// What the tasks of a problem are made of, by the rules of rung 13, but for how many have a unit less.
 struct Expected {
     std::uint64_t tasks = 0, queries = 0, keys = 0;  // of one head; rows of Q and of K that are asked for
     std::uint64_t steps = 0;                         // of one head: blocks of keys that tasks go over
     std::uint64_t blocks = 0;                        // blocks of keys that units compute with, of all heads
 };
 Expected expected(const Configuration& config, const AttentionShape& s) {
-    const int units_of_head = (s.n_q + unit - 1) / unit;
-    const int T_r = (units_of_head + config.consumers - 1) / config.consumers;
-    const int low = std::min(T_r * config.consumers - units_of_head, T_r);
+    const QueryTasks of_head = query_tasks(config, s, device_attribute(cudaDevAttrMultiProcessorCount));
+    const int T_r = of_head.tasks, low = of_head.low;
     Expected sum;
     sum.tasks = std::uint64_t(T_r);
     for (int block = 0, i = 0; block < T_r; ++block) {

@@ -28,7 +28,7 @@ def result_of(times, multiprocessors=132):
     """A result file of {shape: {configuration: microseconds}}."""
     rows = [{"configuration": name, "ms": us / 1000, "shape": dataclasses.asdict(of)}
             for of, by_name in times.items() for name, us in by_name.items()]
-    return {"gpu": "a card", "commit": "0123", "multiprocessors": multiprocessors, "rows": rows}
+    return {"gpu": "a card", "commit": "0123", "multiprocessors": multiprocessors, "fills_last_round": True, "rows": rows}
 
 
 class Configurations(unittest.TestCase):
@@ -42,7 +42,7 @@ class Configurations(unittest.TestCase):
     def test_they_are_read_by_name(self):
         self.assertEqual(list(tune.configurations(self.SOURCE).values()), [
             tune.Configuration(0, 64, "4 x 64 keys, 4 slots, dynamic", False, 4, 64),
-            tune.Configuration(1, 128, "3 x 64 keys, 1 slot, fixed, turns", True, 3, 64),
+            tune.Configuration(1, 128, "3 x 64 keys, 1 slot, fixed, turns", True, 3, 64, True),
             tune.Configuration(2, 128, "3 x 64 keys, 4 slots, one block each, turns", False, 3, 64)])
 
     def test_none_is_overlooked(self):
@@ -86,6 +86,12 @@ class Times(unittest.TestCase):
         self.assertEqual(self.expected(False, 1, 192, 64, 4), 1101)
         self.assertEqual(self.expected(False, 5, 192, 65, 4), 1204)
         self.assertEqual(self.expected(False, 1, 193, 640, 1), 1220)
+
+    def test_not_causal_a_last_round_that_is_not_full_has_tasks_of_one_unit_less(self):
+        self.assertAlmostEqual(self.expected(False, 6, 1920, 64, 59), 1000 + 1.52 * 101)
+        fixed = dataclasses.replace(self.C, fixed=True)
+        self.assertEqual(tune.tasks_and_rounds(fixed, of_shape(128, False, 6, 1920, 64), 59), (10, 2))
+        self.assertEqual(tune.tasks_and_rounds(self.C, of_shape(128, False, 32, 2048), 132), (12, 2.76))
 
     def test_causal_the_longest_task_or_an_equal_share(self):
         self.assertEqual(self.expected(True, 1, 1920, 1920, 132), 1130)

@@ -10,35 +10,47 @@
 namespace flashladder::lcsf {
 
 /// Tasks are T_r blocks of queries of each head, in each batch. They come section by section; within one, its heads
-/// take turns. The last section may be smaller.
+/// take turns. The last section may be smaller. But the first `late` blocks of each head, which may be smaller, come behind
+/// those of all heads: the last one of each head, then the one before.
 struct TaskOrder {
     int T_r, heads, batches;
     int section;  // heads that take turns, of all batches: at least 1
+    int late;
 
     struct Place {
         int block, head, batch;
     };
 
-    TaskOrder(int T_r, int heads, int batches, int section)
-        : T_r(T_r), heads(heads), batches(batches), section(section),
-          first_head_of_last_((heads * batches - 1) / section * section), by_tasks_(std::max(section * T_r, 1)),
-          by_heads_(heads), by_turns_(section), by_turns_of_last_(heads * batches - first_head_of_last_) {}
+    TaskOrder(int T_r, int heads, int batches, int section, int late = 0)
+        : T_r(T_r), heads(heads), batches(batches), section(section), late(late), all_(heads * batches),
+          first_head_of_last_((all_ - 1) / section * section), by_tasks_(std::max(section * (T_r - late), 1)),
+          by_heads_(heads), by_all_(all_), by_turns_(section), by_turns_of_last_(all_ - first_head_of_last_) {}
 
     __host__ __device__ int tasks() const { return T_r * heads * batches; }
     /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for causal ones, which take the longer the
     /// later their queries are: what takes longest should not begin last.
     template <bool last_block_first>
     __device__ __forceinline__ Place place(int n) const {
-        const int number = by_tasks_.quotient(n), rest = n - number * section * T_r, first_head = number * section;
-        const Divisor& by_turns = first_head == first_head_of_last_ ? by_turns_of_last_ : by_turns_;
-        const int block = by_turns.quotient(rest), head = first_head + rest - block * int(by_turns.number);
+        const int early = T_r - late, number = n - early * all_;  // of those that come last
+        int block, head;
+        if (number < 0) {
+            const int section_of_n = by_tasks_.quotient(n), rest = n - section_of_n * section * early;
+            const int first_head = section_of_n * section;
+            const Divisor& by_turns = first_head == first_head_of_last_ ? by_turns_of_last_ : by_turns_;
+            const int turn = by_turns.quotient(rest);
+            block = last_block_first ? T_r - 1 - turn : late + turn;
+            head = first_head + rest - turn * int(by_turns.number);
+        } else {
+            const int turn = by_all_.quotient(number);
+            block = late - 1 - turn, head = number - turn * all_;
+        }
         const int batch = by_heads_.quotient(head);
-        return {last_block_first ? T_r - 1 - block : block, head - batch * heads, batch};
+        return {block, head - batch * heads, batch};
     }
 
 private:
-    int first_head_of_last_;  // section
-    Divisor by_tasks_, by_heads_, by_turns_, by_turns_of_last_;
+    int all_, first_head_of_last_;  // section
+    Divisor by_tasks_, by_heads_, by_all_, by_turns_, by_turns_of_last_;
 };
 
 /// How the producer of a block tells its consumers which tasks are theirs; lives in shared memory.

@@ -18,8 +18,8 @@
 #include "operations/attention/configurations.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
+#include "operations/attention/sections.h"
 #include "operations/attention/stage.h"
-#include "operations/attention/task_order.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
@@ -224,11 +224,12 @@ template <class Element, bool causal, Configuration config>
 void launch_configuration(const ForwardArgs& args) {
     using Kernel = Attention<Element, causal, config>;
     const AttentionShape& s = args.shape;
-    const lcsf::TaskOrder order = task_order(s, Kernel::B_r, config.section);
-    const int too_many = order.T_r * Kernel::consumers - (s.n_q + unit - 1) / unit;  // units without a query
+    const QueryTasks of_head = query_tasks(config, s, device_attribute(cudaDevAttrMultiProcessorCount));
+    const lcsf::TaskOrder order(of_head.tasks, s.heads, s.batch, heads_of_a_section(s, config.section),
+                                of_head.low_last ? of_head.low : 0);
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
-         s.n_k, s.heads / s.kv_heads, order, std::min(too_many, order.T_r),
+         s.n_k, s.heads / s.kv_heads, order, of_head.low,
          tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
         static_cast<unsigned*>(args.scratch), args.stream);
 }

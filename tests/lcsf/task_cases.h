@@ -11,7 +11,7 @@ struct Places {
     std::vector<int> blocks, heads, batches;  // by number of the task
 };
 /// What TaskOrder says of every task.
-Places places(int T_r, int heads, int batches, int section, bool last_block_first);
+Places places(int T_r, int heads, int batches, int section, bool last_block_first, int late = 0);
 
 /// What attention::task_order() says: blocks of queries, heads, batches, heads that take turns.
 struct Order {

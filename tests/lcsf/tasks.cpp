@@ -14,22 +14,29 @@
 namespace flashladder {
 namespace {
 
-TEST_CASE("order of tasks: section by section, in it the heads in turn, their blocks first to last or last to first") {
+TEST_CASE("order of tasks: section by section, in it the heads in turn, their blocks first to last or last to first; late ones last") {
     for (const auto& [T_r, heads, batches] : {std::tuple(1, 1, 1), {4, 1, 1}, {1, 5, 1}, {3, 4, 2}, {5, 3, 3}})
         for (const int section : {1, 2, 3, 5, 8, 100})
             for (const bool last_block_first : {false, true}) {
-                INFO(T_r, " blocks of ", heads, " heads in ", batches, " batches, ", section, " heads together, ",
-                     last_block_first ? "last" : "first", " block first");
-                const Places found = places(T_r, heads, batches, section, last_block_first);
-                std::size_t n = 0;
-                for (int first = 0; first < heads * batches; first += section)
-                    for (int turn = 0; turn < T_r; ++turn)
-                        for (int head = first; head < std::min(first + section, heads * batches); ++head, ++n) {
-                            CHECK(found.blocks[n] == (last_block_first ? T_r - 1 - turn : turn));
-                            CHECK(found.heads[n] == head % heads);
-                            CHECK(found.batches[n] == head / heads);
-                        }
-                CHECK(n == found.blocks.size());
+                for (const int late : {0, 1, T_r / 2, T_r}) {
+                    INFO(T_r, " blocks of ", heads, " heads in ", batches, " batches, ", section, " heads together, ",
+                         last_block_first ? "last" : "first", " block first, the first ", late, " behind all others");
+                    const Places found = places(T_r, heads, batches, section, last_block_first, late);
+                    std::size_t n = 0;
+                    const auto check_next = [&](int block, int head) {
+                        CHECK(found.blocks[n] == block);
+                        CHECK(found.heads[n] == head % heads);
+                        CHECK(found.batches[n] == head / heads);
+                        ++n;
+                    };
+                    for (int first = 0; first < heads * batches; first += section)
+                        for (int turn = late; turn < T_r; ++turn)
+                            for (int head = first; head < std::min(first + section, heads * batches); ++head)
+                                check_next(last_block_first ? T_r - 1 - (turn - late) : turn, head);
+                    for (int block = late - 1; block >= 0; --block)
+                        for (int head = 0; head < heads * batches; ++head) check_next(block, head);
+                    CHECK(n == found.blocks.size());
+                }
             }
 }
 

@@ -44,11 +44,11 @@ __global__ void take_kernel(int tasks, unsigned* taken, int* done, int* order) {
 
 }  // namespace
 
-Places places(int T_r, int heads, int batches, int section, bool last_block_first) {
+Places places(int T_r, int heads, int batches, int section, bool last_block_first, int late) {
     const int tasks = T_r * heads * batches;
     const DeviceArray<int> blocks(tasks), found_heads(tasks), found_batches(tasks);
     launch_kernel(last_block_first ? places_kernel<true> : places_kernel<false>, {1, warp_size},
-                  lcsf::TaskOrder{T_r, heads, batches, section}, blocks.data(), found_heads.data(),
+                  lcsf::TaskOrder{T_r, heads, batches, section, late}, blocks.data(), found_heads.data(),
                   found_batches.data());
     return {blocks.download(), found_heads.download(), found_batches.download()};
 }

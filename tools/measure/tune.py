@@ -47,6 +47,7 @@ class Configuration:
     shown: bool
     consumers: int
     B_c: int
+    fixed: bool = False
 
 
 def configurations(source=None):
@@ -61,11 +62,14 @@ def configurations(source=None):
         section = f", sections of {fields['section']}% of L2" if "section" in fields else ""
         name = f"{fields['consumers']} x {fields['B_c']} keys, {fields['stages']} {slots}, {schedule}{turns}{section}"
         found[name] = Configuration(number, int(fields["d"]), name, fields.get("shown") == "true",
-                                    int(fields["consumers"]), int(fields["B_c"]))
+                                    int(fields["consumers"]), int(fields["B_c"]), schedule == "fixed")
     return found
 
 
 # ---- the choice
+
+
+PART_WITH_ONE_LESS = {2: 0.7, 3: 0.76, 4: 0.8}  # of configurations.h: what a task of a unit less takes of one of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +80,42 @@ class Cost:
     step: float
 
 
+def rounds_of(large, small, part, multiprocessors):
+    """rounds_of() of common/operations/attention/configurations.h."""
+    busy = large % multiprocessors
+    end, by_idle, by_busy, done = 0, part, 1 + part, 0
+    while done < small:
+        if by_idle <= by_busy:
+            end, by_idle, done = by_idle, by_idle + part, done + multiprocessors - busy
+        else:
+            end, by_busy, done = by_busy, by_busy + part, done + busy
+    return large // multiprocessors + max(end, 1 if busy else 0)
+
+
+def tasks_and_rounds(c, of, multiprocessors):
+    """Of query_tasks() of common/operations/attention/configurations.h: tasks of a head, rounds of all."""
+    units, heads = -(-of.n_q // 64), of.heads * of.batch
+    tasks = -(-units // c.consumers)
+    low, fewest = tasks * c.consumers - units, tasks
+    best = -(-tasks * heads // multiprocessors)
+    if of.causal or best > 8 or c.consumers == 1 or c.fixed:
+        return fewest, best
+    while 2 * low <= tasks and low * heads <= 2 * multiprocessors:
+        rounds = rounds_of((tasks - low) * heads, low * heads, PART_WITH_ONE_LESS[c.consumers], multiprocessors)
+        if rounds < best:
+            fewest, best = tasks, rounds
+        tasks, low = tasks + 1, low + c.consumers
+    return fewest, best
+
+
 def rounds_and_steps(c, of, multiprocessors):
     """What expected_time() of common/operations/attention/configurations.h takes the larger time of: [(tasks one after the other,
     steps of each)]."""
     up = lambda x, y: -(-x // y)
-    tasks = up(up(of.n_q, 64), c.consumers) * of.heads * of.batch
-    longest = up(of.n_k, c.B_c)
+    of_head, rounds = tasks_and_rounds(c, of, multiprocessors)
+    tasks, longest = of_head * of.heads * of.batch, up(of.n_k, c.B_c)
     if not of.causal:
-        return [(up(tasks, multiprocessors), longest)]
+        return [(rounds, longest)]
     without_keys = max(0, of.n_q - of.n_k) / of.n_q
     shortest = up(min(of.n_k, max(0, of.n_k - of.n_q) + 64 * c.consumers), c.B_c)
     return [(1, longest),
@@ -171,6 +203,8 @@ def all_costs(results, known):
     """{(d, causal): {configuration: Cost}} from a result file of each card. SystemExit if the times are of other
     configurations, or the cards of different size."""
     times, sizes = mean_times(results), {result["multiprocessors"] for result in results}
+    if not all(result.get("fills_last_round") for result in results):  # from before tasks of one unit less did
+        known = {name: dataclasses.replace(c, fixed=True) for name, c in known.items()}
     if len(sizes) > 1:
         sys.exit(f"tune.py: the cards have {sorted(sizes)} multiprocessors: one set of costs does not fit them")
     (multiprocessors,), costs = sizes, {}
@@ -247,7 +281,7 @@ def measured(library, known):
             print(f"{str(of):40} {name:40} {ms:8.3f} ms {rows[-1]['tflops']:6.0f} TFLOP/s", flush=True)
     driver = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     return {"gpu": torch.cuda.get_device_name(), "driver": driver, "cuda": torch.version.cuda, "commit": commit(),
-            "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count,
+            "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count, "fills_last_round": True,
             "clocks": clocks_of(cards), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
             "rows": rows}
 

@@ -136,11 +136,9 @@ ClosedForm overlapped_flash(const Head& h, double B_r, double B_c) {
 /// queries, also where one has none to compute with. Blocks of keys that no query of a unit sees are skipped, but one always remains. A warp raises m, with
 /// an exponential a row and lane, in its first step, and until each of its rows has seen a key; that is all for scores
 /// which then grow by less than the slack.
-ClosedForm lean_flash(const Head& h, double consumers, double B_c, bool asks_for_tasks = true) {
+ClosedForm lean_flash(const Head& h, double consumers, double B_c, double T_r, double low, bool asks_for_tasks) {
     constexpr double unit = 64, warp_rows = 16, lanes_a_row = 4;
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
-    const double T_r = blocks(N_q, consumers * unit);
-    const double low = std::min(T_r, consumers * T_r - blocks(N_q, unit));  // tasks of one unit less
     double Q = 0, keys = 0, most_keys = 0, rows = 0, exponentials = 0;
     for (double block = 0; block < T_r; ++block) {
         const double units = consumers - (block < low), i = block * consumers * unit - std::min(block, low) * unit;
@@ -252,11 +250,16 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
          [](const Head& h) { return h.d == 64 ? tensor_core_flash(h, 128, 64) : tensor_core_flash(h, 192, 128); }},
         {"11-persistent-grid", persistent_flash},
         {"12-overlap", [](const Head& h) { return overlapped_flash(h, h.d == 64 ? 192 : 128, 128); }},
-        {"13-lean-softmax", [](const Head& h) { return lean_flash(h, 3, h.d == 64 ? 128 : 64); }},
+        {"13-lean-softmax",
+         [](const Head& h) {
+             const double T_r = blocks(h.N_q, 192), low = std::min(T_r, 3 * T_r - blocks(h.N_q, 64));
+             return lean_flash(h, 3, h.d == 64 ? 128 : 64, T_r, low, true);
+         }},
         {"14-lcsf",
          [&](const Head& h) {
              const Configuration& best = chosen(s);
-             return lean_flash(h, best.consumers, best.B_c, is_dynamic(best));
+             const QueryTasks of_head = query_tasks(best, s, device_attribute(cudaDevAttrMultiProcessorCount));
+             return lean_flash(h, best.consumers, best.B_c, of_head.tasks, of_head.low, is_dynamic(best));
          }},
     };
     const auto form = forms.find(stage);

@@ -67,19 +67,61 @@ struct ConfigurationCost {
 
 namespace flashladder::attention {
 
-/// How long a launch may take by a configuration, in microseconds. If not causal all tasks are alike, and some
-/// multiprocessor has one more than others. If causal the longest come first: no launch is shorter than one of these, and
-/// in many tasks all multiprocessors have as much to do.
+/// How long tasks take, one after the other, in tasks of all consumers: `large` such ones, and behind them `small` ones, each
+/// of which takes `part` as long. A multiprocessor that is done takes the next one.
+constexpr double rounds_of(std::int64_t large, std::int64_t small, double part, std::int64_t multiprocessors) {
+    const std::int64_t busy = large % multiprocessors, idle = multiprocessors - busy;  // when all have had as many
+    double end = 0, by_idle = part, by_busy = 1 + part;
+    for (std::int64_t done = 0; done < small;) {
+        double& next = by_idle <= by_busy ? by_idle : by_busy;
+        done += by_idle <= by_busy ? idle : busy;
+        end = next, next += part;
+    }
+    return static_cast<double>(large / multiprocessors) + std::max(end, busy > 0 ? 1.0 : 0.0);
+}
+
+/// The queries of a head as tasks of all consumers, of which the first `low` have one unit of 64 queries less; how long all
+/// heads' tasks take, in such tasks, if all keys are seen.
+struct QueryTasks {
+    int tasks, low;
+    double rounds;
+    bool low_last = false;  // behind all others, of any head
+};
+
+/// What a task with one unit less takes of one with all: a little more than its part of the products, since what a softmax
+/// waits for is hidden by one consumer less.
+constexpr double part_with_one_less(int consumers) { return consumers == 2 ? 0.7 : consumers == 3 ? 0.76 : 0.8; }
+
+/// As few tasks as can be. But where rounds are few, and the last one leaves multiprocessors without work, some more tasks of
+/// one unit less, if they would fill it. A fixed schedule gives them to whoever has a long one, too.
+constexpr QueryTasks query_tasks(const Configuration& c, const AttentionShape& s, int multiprocessors) {
+    const std::int64_t units = (std::int64_t(s.n_q) + 63) / 64, heads = std::int64_t(s.heads) * s.batch;
+    std::int64_t tasks = (units + c.consumers - 1) / c.consumers, low = tasks * c.consumers - units;
+    QueryTasks best = {int(tasks), int(std::min(low, tasks)), double((tasks * heads + multiprocessors - 1) / multiprocessors)};
+    constexpr int few = 8;
+    if (s.causal || best.rounds > few || c.consumers == 1 || c.schedule == lcsf::Schedule::fixed) return best;
+    for (; 2 * low <= tasks && low * heads <= 2 * multiprocessors; ++tasks, low += c.consumers) {
+        const double rounds =
+            rounds_of((tasks - low) * heads, low * heads, part_with_one_less(c.consumers), multiprocessors);
+        if (rounds < best.rounds) best = {int(tasks), int(low), rounds, true};
+    }
+    return best;
+}
+
+/// How long a launch may take by a configuration, in microseconds. If not causal, some multiprocessor has more tasks than
+/// others. If causal the longest come first: no launch is shorter than one of these, and in many tasks all multiprocessors have
+/// as much to do.
 constexpr double expected_time(const ConfigurationCost& cost, const AttentionShape& s, int multiprocessors) {
     const Configuration& c = configurations[static_cast<std::size_t>(cost.configuration)];
     const auto divide_up = [](std::int64_t x, std::int64_t y) { return (x + y - 1) / y; };
-    const std::int64_t unit = 64, B_r = unit * c.consumers, n_q = s.n_q, n_k = s.n_k;
-    const std::int64_t tasks = divide_up(divide_up(n_q, unit), c.consumers) * s.heads * s.batch;
+    const std::int64_t B_r = std::int64_t(64) * c.consumers, n_q = s.n_q, n_k = s.n_k;
     const double longest = static_cast<double>(divide_up(n_k, c.B_c));
     const auto time = [&](double rounds, double steps) {
         return cost.launch + rounds * (cost.task + steps * cost.step);
     };
-    if (!s.causal) return time(static_cast<double>(divide_up(tasks, multiprocessors)), longest);
+    const QueryTasks of_head = query_tasks(c, s, multiprocessors);
+    if (!s.causal) return time(of_head.rounds, longest);
+    const std::int64_t tasks = std::int64_t(of_head.tasks) * s.heads * s.batch;
     // From the first task of a head that sees a key to the last one, each has as much more to do as the one before.
     const std::int64_t seen_by_all = std::max<std::int64_t>(0, n_k - n_q);
     const double without_keys = static_cast<double>(std::max<std::int64_t>(0, n_q - n_k)) / static_cast<double>(n_q);
