@@ -321,6 +321,26 @@ TEST_CASE("each configuration agrees with the reference: odd lengths, causal or 
         }
 }
 
+TEST_CASE("a last round that is not full: tasks of one unit less, behind those of all heads and batches") {
+    std::mt19937_64 random(test_seed());
+    for (const Configuration& config : compiled()) {
+        const VirtualGpu gpu(3);
+        const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+        AttentionShape shape = shape_of(3, 0, 1 + int(random() % 100), config.d);
+        shape.batch = 2, shape.kv_heads = random() % 2 ? 1 : 3;
+        for (int i = 0; i < 1000; ++i) {
+            shape.n_q = 1 + int(random() % unsigned(30 * unit * multiprocessors / 6));
+            if (query_tasks(config, shape, multiprocessors).low_last) break;
+        }
+        if (!query_tasks(config, shape, multiprocessors).low_last) {
+            CHECK((config.consumers == 1 || config.schedule == lcsf::Schedule::fixed));
+            continue;
+        }
+        const std::string wrong = fault(stage_of(config), make_inputs(shape, Values::normal, random()), Layout::heads_first);
+        CHECK_MESSAGE(wrong.empty(), stage_of(config).name(), ": ", wrong);
+    }
+}
+
 TEST_CASE("consumers, slots, turns and schedules do not change a bit of the result: d and B_c do") {
     std::size_t turn = test_seed();
     const std::vector<Configuration> all = compiled();
