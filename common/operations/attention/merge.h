@@ -37,33 +37,33 @@ __device__ __forceinline__ void store_part(const PartialResults<float>& partial,
 
 // ---- the merge
 
-constexpr int merge_warps = 4;
+constexpr int warps_of_a_merge = 4;
 
-/// Block x merges the parts of row x: as many as parts_of_tiles has for the queries of its tile, batch by batch. What is in
-/// one part is there already.
-template <class Element, int d>
-__global__ void __launch_bounds__(merge_warps * 32)
-    merge_parts(const PartialResults<const float> partial, const Results<Element> results, const PackedTiles tiles,
-                const int* parts_of_tiles) {
+/// What these warps tell each other; lives in shared memory.
+template <int d>
+struct MergeOfWarps {
+    float2 sums[warps_of_a_merge][d / 2];  // of the weighted O of each warp's parts
+    float largest[warps_of_a_merge], sum[warps_of_a_merge];
+};
+
+/// O of row x from so many parts, and LSE if it is wanted. By four warps, each thread with its number; meet() is their
+/// barrier, and they come to it once. `of_warps` is theirs alone, also a while after: others of them may still read it.
+template <class Element, int d, class Meet>
+__device__ __forceinline__ void merge_row(const PartialResults<const float>& partial, const Results<Element>& results,
+                                          int parts, int x, int thread, MergeOfWarps<d>& of_warps, Meet meet) {
     constexpr int at_once = 4;  // parts that a warp loads under one another
-    __shared__ float2 sums[merge_warps][d / 2];  // of the weighted O of each warp's parts
-    __shared__ float largest_of[merge_warps], sum_of[merge_warps];
-    const int x = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    cudaGridDependencySynchronize();
-    const int query = x % tiles.N_q, batch = x / tiles.N_q / tiles.heads;
-    const int parts = parts_of_tiles[batch * tiles.T_r + query / tiles.packing.queries()];
-    if (parts == 1) return;
+    const int warp = thread / 32, lane = thread % 32;
 
     // Parts are keys to it, LSE their scores, O their values: rung 01's loop.
     float largest = -INFINITY, sum = 0;
     float2 O[d / 64] = {};
-    for (int part = warp; part < parts; part += at_once * merge_warps) {
+    for (int part = warp; part < parts; part += at_once * warps_of_a_merge) {
         float LSE[at_once], larger = largest;
         float2 pairs[at_once][d / 64];
 #pragma unroll
         for (int n = 0; n < at_once; ++n) {
-            const bool there = part + n * merge_warps < parts;
-            const std::size_t place = partial.place(x, part + n * merge_warps);
+            const bool there = part + n * warps_of_a_merge < parts;
+            const std::size_t place = partial.place(x, part + n * warps_of_a_merge);
             LSE[n] = there ? partial.LSE[place] : -INFINITY;
             larger = fmaxf(larger, LSE[n]);
 #pragma unroll
@@ -84,19 +84,19 @@ __global__ void __launch_bounds__(merge_warps * 32)
         }
     }
 #pragma unroll
-    for (int c = 0; c < d / 64; ++c) sums[warp][c * 32 + lane] = O[c];
-    if (lane == 0) largest_of[warp] = largest, sum_of[warp] = sum;
-    __syncthreads();
+    for (int c = 0; c < d / 64; ++c) of_warps.sums[warp][c * 32 + lane] = O[c];
+    if (lane == 0) of_warps.largest[warp] = largest, of_warps.sum[warp] = sum;
+    meet();
 
-    for (int pair = threadIdx.x; pair < d / 2; pair += merge_warps * 32) {
+    for (int pair = thread; pair < d / 2; pair += warps_of_a_merge * 32) {
         largest = -INFINITY, sum = 0;
-        for (const float of_warp : largest_of) largest = fmaxf(largest, of_warp);
+        for (const float of_warp : of_warps.largest) largest = fmaxf(largest, of_warp);
         const float shift = largest == -INFINITY ? 0 : largest;
         float2 total = {};
-        for (int w = 0; w < merge_warps; ++w) {
-            const float weight = expf(largest_of[w] - shift);
-            sum += weight * sum_of[w];
-            total.x += weight * sums[w][pair].x, total.y += weight * sums[w][pair].y;
+        for (int w = 0; w < warps_of_a_merge; ++w) {
+            const float weight = expf(of_warps.largest[w] - shift);
+            sum += weight * of_warps.sum[w];
+            total.x += weight * of_warps.sums[w][pair].x, total.y += weight * of_warps.sums[w][pair].y;
         }
         const float inverse = sum == 0 ? 0 : 1 / sum;
         store_pair(results.row_of_O(x) + 2 * pair, total.x * inverse, total.y * inverse);
@@ -104,13 +104,28 @@ __global__ void __launch_bounds__(merge_warps * 32)
     }
 }
 
+/// Block x merges the parts of row x: as many as parts_of_tiles has for the queries of its tile, batch by batch. What is in
+/// one part is there already.
+template <class Element, int d>
+__global__ void __launch_bounds__(warps_of_a_merge * 32)
+    merge_parts_of_tiles(const PartialResults<const float> partial, const Results<Element> results,
+                         const PackedTiles tiles, const int* parts_of_tiles) {
+    __shared__ MergeOfWarps<d> of_warps;
+    const int x = blockIdx.x;
+    cudaGridDependencySynchronize();
+    const int query = x % tiles.N_q, batch = x / tiles.N_q / tiles.heads;
+    const int parts = parts_of_tiles[batch * tiles.T_r + query / tiles.packing.queries()];
+    if (parts == 1) return;
+    merge_row<Element, d>(partial, results, parts, x, int(threadIdx.x), of_warps, [] { __syncthreads(); });
+}
+
 /// Launches it, where there may be parts to be merged, so that it may begin while these are still computed.
 template <class Element, int d>
 void launch_merge(const PartialResults<float>& partial, const Results<Element>& results, const PackedTiles& tiles,
                   const int* parts_of_tiles, cudaStream_t stream) {
     if (partial.parts == 1) return;
-    launch_kernel(merge_parts<Element, d>,
-                  {.grid = dim3(unsigned(partial.rows)), .block = dim3(merge_warps * 32), .stream = stream,
+    launch_kernel(merge_parts_of_tiles<Element, d>,
+                  {.grid = dim3(unsigned(partial.rows)), .block = dim3(warps_of_a_merge * 32), .stream = stream,
                    .dependent = true},
                   PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts}, results, tiles,
                   parts_of_tiles);
