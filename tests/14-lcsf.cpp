@@ -330,9 +330,9 @@ TEST_CASE("a last round that is not full: tasks of one unit less, behind those o
         shape.batch = 2, shape.kv_heads = random() % 2 ? 1 : 3;
         for (int i = 0; i < 1000; ++i) {
             shape.n_q = 1 + int(random() % unsigned(30 * unit * multiprocessors / 6));
-            if (query_tasks(config, shape, multiprocessors).low_last) break;
+            if (query_tasks(config, shape, multiprocessors).late > 0) break;
         }
-        if (!query_tasks(config, shape, multiprocessors).low_last) {
+        if (query_tasks(config, shape, multiprocessors).late == 0) {
             CHECK((config.consumers == 1 || config.schedule == lcsf::Schedule::fixed));
             continue;
         }

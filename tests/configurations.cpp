@@ -67,11 +67,12 @@ TEST_CASE("query_tasks: all units of 64 queries, each once, and no more rounds t
         const double of_fewest = (fewest * heads + multiprocessors - 1) / multiprocessors;
         CHECK(found.rounds <= of_fewest);
         if (units >= c.consumers * (c.consumers - 1)) CHECK(found.tasks * c.consumers - found.low == units);
-        if (!found.low_last) {
+        if (found.late == 0) {
             CHECK(found.tasks == fewest);
             continue;
         }
         ++others;
+        CHECK(found.late == found.low);
         CHECK(found.rounds < of_fewest);
         CHECK(found.rounds ==
               doctest::Approx(simulated_rounds((found.tasks - found.low) * heads, found.low * heads,

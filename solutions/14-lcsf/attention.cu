@@ -226,7 +226,7 @@ void launch_configuration(const ForwardArgs& args) {
     const AttentionShape& s = args.shape;
     const QueryTasks of_head = query_tasks(config, s, device_attribute(cudaDevAttrMultiProcessorCount));
     const lcsf::TaskOrder order(of_head.tasks, s.heads, s.batch, heads_of_a_section(s, config.section),
-                                of_head.low_last ? of_head.low : 0);
+                                of_head.late);
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
          s.n_k, s.heads / s.kv_heads, order, of_head.low,

@@ -157,6 +157,7 @@ struct VarlenAttention
     static int most_tasks(const Problem& p) { return p.most; }
     __device__ static int tasks(const Problem& p) { return *p.planned * p.heads; }
     __device__ static Task task(const Problem& p, int n) {
+        // lcsf::TaskOrder's order; but how many tasks a head has, the host does not know.
         const int tasks_of_section = *p.planned * p.section, rest = n % tasks_of_section;
         const int first_head = n / tasks_of_section * p.section, turns = min(p.section, p.heads - first_head);
         const int head = first_head + rest % turns;

@@ -85,11 +85,11 @@ constexpr double rounds_of(std::int64_t large, std::int64_t small, double part, 
 struct QueryTasks {
     int tasks, low;
     double rounds;
-    bool low_last = false;  // behind all others, of any head
+    int late = 0;  // of the first tasks, that come behind those of all heads
 };
 
-/// What a task with one unit less takes of one with all: a little more than its part of the products, since what a softmax
-/// waits for is hidden by one consumer less.
+/// What a task with one unit less takes of one with all: assumed, a little more than its part of the products, since what a
+/// softmax waits for is hidden by one consumer less.
 constexpr double part_with_one_less(int consumers) { return consumers == 2 ? 0.7 : consumers == 3 ? 0.76 : 0.8; }
 
 /// As few tasks as can be. But where rounds are few, and the last one leaves multiprocessors without work, some more tasks of
@@ -103,7 +103,7 @@ constexpr QueryTasks query_tasks(const Configuration& c, const AttentionShape& s
     for (; 2 * low <= tasks && low * heads <= 2 * multiprocessors; ++tasks, low += c.consumers) {
         const double rounds =
             rounds_of((tasks - low) * heads, low * heads, part_with_one_less(c.consumers), multiprocessors);
-        if (rounds < best.rounds) best = {int(tasks), int(low), rounds, true};
+        if (rounds < best.rounds) best = {int(tasks), int(low), rounds, int(low)};
     }
     return best;
 }
