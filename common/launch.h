@@ -98,8 +98,15 @@ void launch_kernel(void (*kernel)(Parameters...), const LaunchConfig& config, Ar
     const std::size_t shared_bytes = shared_bytes_of(config);
     last_launch = {entry, static_cast<int>(config.block.x * config.block.y * config.block.z), shared_bytes,
                    config.stream};
-    check_cuda(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-               "opting in to dynamic shared memory");
+    const cudaError_t opted_in =
+        cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (opted_in != cudaSuccess) {
+        const int all = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        const std::string asked = std::to_string(shared_bytes), there = std::to_string(all);
+        const std::string what = "opting in to " + asked + " bytes of dynamic shared memory a block (" + there +
+                                 " on this device, with what is static)";
+        check_cuda(opted_in, what.c_str());
+    }
 #ifdef FLASHLADDER_GPU
     void* addresses[sizeof...(Parameters) + 1];
     std::apply(

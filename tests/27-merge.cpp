@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -395,6 +396,128 @@ TEST_CASE("agrees with the reference: few queries, many keys") {
                 CHECK_MESSAGE(wrong.empty(), wrong);
                 if (!wrong.empty()) return;
             }
+        }
+    }
+}
+
+// ---- the variant whose parts are merged by the last block to arrive
+
+/// A chapter has it not.
+bool has_last_block() {
+    return std::ranges::any_of(variants(),
+                               [](const flashladder::Stage& form) { return form.variant() == "last_block"; });
+}
+
+TEST_CASE("last block: O and LSE are what the parts come to") {
+    if (!has_last_block()) return;
+    std::uint64_t turn = test_seed();
+    const auto check_merge = [](const char* name, const Inputs& in) {
+        const std::string wrong = wrong_merge(variant(name), in);
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        return wrong.empty();
+    };
+    // Rows that no part sees a key of, and parts that are empty; many parts; several heads and queries of a tile, not all of
+    // the group; LSE of the parts far apart, or large in all of them.
+    for (const AttentionShape& s : {shape_with(1, 1, 100, 70, 64, true), shape_with(2, 3, 5, 40, 64),
+                                    shape_with(1, 1, 65 + int(turn % 60), 300, 128, true)})
+        if (!check_merge("last_block, 3 parts", make_inputs(s, Values::normal, test_seed()))) return;
+    const int n_k = drawn_length(64, 1000, 2000, turn);
+    if (!check_merge("last_block, 200 parts", make_inputs(shape_with(1, 2, 2, n_k, 64), Values::normal, test_seed()))) return;
+    for (const Values values : {Values::large_offset, Values::growing_maximum, Values::peaky})
+        for (const int d : {64, 128, 256}) {
+            ++turn;
+            const AttentionShape s = shape_with(2, 1 + int(turn % 5), 1 + int(turn % 3), drawn_length(64, 300, 900, turn), d);
+            if (!check_merge("last_block, 8 parts", make_inputs(s, values, test_seed()))) return;
+        }
+    try {
+        run(variant("last_block, 3 parts"), make_inputs(shape_with(2, 1, 2, 500, 64), Values::normal, test_seed()), false);
+    } catch (const CudaError& error) {
+        FAIL_CHECK(fmt::format("where LSE is not wanted: {}", error.what()));
+    }
+}
+
+TEST_CASE("last block: agrees with the reference, whatever is left over") {
+    if (!has_last_block()) return;
+    const int groups[] = {1, 2, 3, 5, 8, 11, 64, 70};
+    for (int left_over = 0; left_over < block_of_keys; ++left_over) {  // of keys, behind whole blocks
+        const int turn = left_over + int(test_seed() % 97), d = turn % 7 == 0 ? 256 : turn % 7 < 4 ? 64 : 128;
+        AttentionShape s = shape_with(1 + turn % 2, groups[turn % 8], 1 + turn % 23, (1 + turn % 4) * block_of_keys + left_over,
+                                      d, turn % 3 == 0);
+        if (s.heads > 20) s.n_q = 1 + turn % 3;
+        s.batch = s.heads == 1 ? 2 : 1, s.dtype = turn / 2 % 2 ? DType::f16 : DType::bf16;
+        const Layout layouts[] = {Layout::heads_first, Layout::sequence_first, Layout::padded};
+        const std::string wrong = fault(variant(turn % 5 ? "last_block, 3 parts" : "last_block, 8 parts"),
+                                        make_inputs(with_enough_rows(s), all_values[std::size_t(turn) % std::size(all_values)],
+                                                    test_seed()),
+                                        layouts[turn / 3 % 3]);
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        if (!wrong.empty()) return;
+    }
+    // As many parts as the rung has; also one, which nobody merges.
+    for (const int multiprocessors : {1, 7})
+        for (const int d : {64, 128, 256}) {
+            const VirtualGpu gpu(multiprocessors);
+            const AttentionShape s = shape_with(2, 5, 3, 1100 + int(test_seed() % 400), d, multiprocessors == 7 && d == 64);
+            const std::string wrong = fault(variant("last_block"), make_inputs(with_enough_rows(s), Values::normal, test_seed()));
+            CHECK_MESSAGE(wrong.empty(), wrong);
+            if (!wrong.empty()) return;
+        }
+}
+
+/// Problems for few multiprocessors: blocks have several parts of a tile, and of several.
+std::vector<AttentionShape> shapes_of_several_tiles(std::uint64_t turn) {
+    AttentionShape several = shape_with(2, 2, 3, 200 + int(turn % 300), turn % 2 ? 64 : 128);
+    several.batch = 2;
+    return {several, shape_with(1, 1, 130, 130 + int(turn % 64), turn % 2 ? 128 : 64, true)};
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("last block: has no races, in whatever order blocks run") {
+    if (!has_last_block()) return;
+    std::mt19937_64 random(test_seed());
+    for (const int multiprocessors : {1, 3, 7})
+        for (const bool last_block_first : {false, true}) {
+            const VirtualGpu gpu(multiprocessors);
+            emulator::settings().last_block_first = last_block_first;
+            emulator::reseed(random());
+            for (const AttentionShape& s : shapes_of_several_tiles(random())) {
+                const Inputs in = make_inputs(s, Values::normal, random());
+                const std::string wrong = race(variant("last_block, 3 parts"), in);
+                CHECK_MESSAGE(wrong.empty(), wrong);
+                if (!wrong.empty()) return;
+            }
+        }
+}
+#endif
+
+TEST_CASE("last block: the same bits again, whatever the scratch holds, in a launch behind another one") {
+    if (!has_last_block()) return;
+    std::mt19937_64 random(test_seed());
+    for (const AttentionShape& s : shapes_of_several_tiles(random())) {
+        const Stage& stage = variant("last_block, 3 parts");
+        const Inputs in = make_inputs(s, Values::normal, random());
+        try {
+            const Outputs expected = run(stage, in, true);
+            DeviceProblem problem(stage, in, true);
+            for (const int garbage : {0x00, 0xFF, 0x7F, 0x01}) {
+                const VirtualGpu gpu(garbage == 0x7F ? 2 : 5);
+#ifndef FLASHLADDER_GPU
+                emulator::reseed(random());
+                emulator::settings().last_block_first = garbage == 0xFF;
+#endif
+                problem.scratch.fill(garbage);
+                for (int launched = 0; launched < 3; ++launched) {
+                    problem.O.fill(0xFF), problem.lse.fill(0xFF);
+                    for (int times = 0; times <= launched; ++times) stage.launch(problem.args());
+                    check_cuda(cudaDeviceSynchronize(), "launch");
+                    check_same_bits(problem.outputs(), expected, "alone",
+                                    fmt::format("scratch was filled with {:#x}, launch {} ({})", garbage, launched,
+                                                to_string(s)));
+                }
+            }
+        } catch (const CudaError& error) {
+            FAIL_CHECK(std::string(error.what()));
+            return;
         }
     }
 }

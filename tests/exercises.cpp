@@ -122,11 +122,14 @@ TEST_CASE("every mutant can be made") {  // ctest builds a part of them, drawn w
     for (const Chapter& chapter : chapters()) {
         const std::string file = project_root() + "/tests/mutants/" + chapter.name + ".json";
         if (!std::filesystem::exists(file)) continue;
-        const std::string solution = read_file(project_root() + "/" + chapter.solution()), mutants = read_file(file);
+        const std::filesystem::path path = project_root() + "/" + chapter.solution();
+        const std::filesystem::path file_of_variants = std::filesystem::path(path).replace_filename("variants.cu");
+        const std::string solution = read_file(path.string()), mutants = read_file(file);
+        const std::string variants = exists(file_of_variants) ? read_file(file_of_variants.string()) : "";
         for (const std::string& name : mutant_names(mutants)) {
             CAPTURE(chapter.name);
             CAPTURE(name);
-            CHECK_NOTHROW(make_mutant(solution, mutants, name));
+            CHECK_NOTHROW(make_mutant(solution, variants, mutants, name));
         }
     }
 }

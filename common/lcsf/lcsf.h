@@ -15,6 +15,7 @@
 //   Task, tasks(p), task(p, n)    how many tasks there are, and which one is number n
 //   most_tasks(p)                 on the host, by a Kernel whose tasks(p) only the device knows: how many there may be. The
 //                                 kernel launched before it plans them and sets `taken` to 0; they may overlap
+//   follows_a_kernel              true, if it needs what another kernel launched right before it writes; they may overlap
 //   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
 //   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
 //                                 by one thread: ask for a tile, whose bytes `full` counts
@@ -59,7 +60,12 @@ constexpr bool is_planned = requires(const typename Kernel::Problem& p) { Kernel
 /// Another kernel comes right before it, and its blocks may begin while that one still runs: what they need of it they
 /// wait for. A memset would have to be over before they begin.
 template <class Kernel>
-constexpr bool is_dependent = is_planned<Kernel> || Kernel::schedule == Schedule::dynamic;
+constexpr bool is_dependent = [] {
+    if constexpr (requires { Kernel::follows_a_kernel; })
+        return Kernel::follows_a_kernel;
+    else
+        return is_planned<Kernel> || Kernel::schedule == Schedule::dynamic;
+}();
 
 template <class Kernel>
 constexpr int teams_of = [] {
@@ -296,7 +302,10 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
     if (lane == 0) ptx::bulk_wait_read<0>();
 }
 
-inline __global__ void no_task_is_taken(unsigned* taken) { *taken = 0; }
+template <class Kernel>
+__global__ void no_task_is_taken(unsigned* taken) {
+    *taken = 0;
+}
 
 template <class Kernel>
 __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
@@ -313,7 +322,7 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         }
         ptx::fence_barrier_init();
     }
-    if constexpr (is_dependent<Kernel>) cudaGridDependencySynchronize();  // the plan is there, or `taken` is 0
+    if constexpr (is_dependent<Kernel>) cudaGridDependencySynchronize();  // what that kernel writes is there
     __syncthreads();
 
     if (role == 0) {
@@ -345,7 +354,8 @@ void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStr
     const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
-        if (!is_planned<Kernel>) launch_kernel(no_task_is_taken, {.grid = dim3(1), .block = dim3(1), .stream = stream}, taken);
+        if (!is_planned<Kernel>)
+            launch_kernel(no_task_is_taken<Kernel>, {.grid = dim3(1), .block = dim3(1), .stream = stream}, taken);
     }
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),

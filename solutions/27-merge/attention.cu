@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 #include <string>
+#include <type_traits>
 
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
@@ -25,8 +26,9 @@ namespace {
 
 // ---- O and LSE of each part
 
-/// O = softmax(scale Q K^T) V over a part of the keys. A task is a tile of queries against one of its parts.
-template <class Element, int d_, bool causal>
+/// O = softmax(scale Q K^T) V over a part of the keys. A task is a tile of queries against one of its parts. Form is what a
+/// variant has made of it, else void.
+template <class Element, int d_, bool causal, class Form = void>
 struct PartOfAttention {
     // No more is under way than it takes to keep the memory busy: with three times as much it is slower.
     static constexpr int d = d_, B_c = block_of_keys, consumers = 1, stages = d == 64 ? 4 : 2, own_slots = 2;
@@ -36,7 +38,7 @@ struct PartOfAttention {
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j
     using Scores = tile::Accumulator<16, B_c>;
-    using Consumer = lcsf::Consumer<PartOfAttention>;
+    using Consumer = lcsf::Consumer<std::conditional_t<std::is_void_v<Form>, PartOfAttention, Form>>;
 
     struct Problem {
         tile::TensorMap<OwnTile> Q;
@@ -269,18 +271,16 @@ void launch_merge(const PartialResults<float>& partial, const Results<Element>& 
                    .dependent = true},
                   PartialResults<const float>{partial.O, partial.LSE, partial.rows, partial.parts}, results);
 }
-template <class Element, int d, bool causal>
-void launch_parts(const ForwardArgs& args, const PartialResults<float>& partial, const Results<Element>& results) {
-    using Kernel = PartOfAttention<Element, d, causal>;
+template <class Kernel, class Element>
+typename Kernel::Problem problem_of(const ForwardArgs& args, const PartialResults<float>& partial,
+                                    const Results<Element>& results) {
     const AttentionShape& s = args.shape;
     const Packing packing = packing_of(s);
-    lcsf::launch<Kernel>(
-        {packed_map<typename Kernel::OwnTile>(args, packing.heads, packing.queries()),
-         tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
-         tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k), packing,
-         s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,
-         tile::lazy_scale<Element>(args.scale * log2_e), partial, results},
-        nullptr, args.stream);
+    return {packed_map<typename Kernel::OwnTile>(args, packing.heads, packing.queries()),
+            tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
+            tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
+            packing, s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,
+            tile::lazy_scale<Element>(args.scale * log2_e), partial, results};
 }
 
 /// Calls f.operator()<d>() for head_dim, 64, 128 or 256.
@@ -298,7 +298,8 @@ void launch_in(int parts, const ForwardArgs& args) {
     with_element_and_causal_of(s, [&]<class Element, bool causal>() {
         const Results<Element> results = {static_cast<Element*>(args.O), args.lse, args.O_strides, s.heads, s.n_q};
         with_head_dim_of(s, [&]<int d>() {
-            launch_parts<Element, d, causal>(args, partial, results);
+            using Kernel = PartOfAttention<Element, d, causal>;
+            lcsf::launch<Kernel>(problem_of<Kernel>(args, partial, results), nullptr, args.stream);
             if (parts > 1) launch_merge<Element, d>(partial, results, args.stream);
         });
     });

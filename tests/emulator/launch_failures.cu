@@ -130,6 +130,20 @@ TEST_CASE("failure: function attributes that cannot be") {
     CHECK(cudaGetLastError() == cudaErrorInvalidValue);
 }
 
+TEST_CASE("failure: launch_kernel() says how much shared memory was asked for, and how much there is") {
+    const std::size_t most = emulator::settings().shared_bytes_per_block;
+    std::string what;
+    try {
+        launch_kernel(set_to_one, {.grid = dim3(1), .block = dim3(1), .shared_bytes = most + 1}, nullptr);
+    } catch (const CudaError& error) {
+        what = error.what();
+    }
+    CHECK(contains(what, std::to_string(most + 1) + " bytes of dynamic shared memory"));
+    CHECK(contains(what, "(" + std::to_string(most) + " on this device"));
+    CHECK(contains(what, "cudaErrorInvalidValue"));
+    cudaDeviceReset();
+}
+
 // ---- plain error codes
 
 __global__ void write_to(int* p) { *p = 1; }

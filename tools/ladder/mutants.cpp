@@ -17,13 +17,15 @@ std::vector<std::string> mutant_names(std::string_view mutants) {
     return names;
 }
 
-std::string make_mutant(std::string_view solution, std::string_view mutants, std::string_view name) {
+std::string make_mutant(std::string_view solution, std::string_view variants, std::string_view mutants,
+                        std::string_view name) {
     for (const auto& mutant : nlohmann::json::parse(mutants)) {
         if (mutant.at("name") != name) continue;
         const auto broken = [&](std::string_view text) {
             return replace_once(text, mutant.at("replace").get<std::string>(), mutant.at("with").get<std::string>());
         };
         if (!mutant.contains("of")) return broken(solution);
+        if (mutant.at("of") == "variants.cu") return replace_once(broken(variants), "#include FLASHLADDER_RUNG\n", solution);
         const std::string header = mutant.at("of"), text = read_file(project_root() + "/common/" + header);
         return replace_once(solution, fmt::format("#include \"{}\"\n", header),
                             replace_once(broken(text), "#pragma once\n", ""));

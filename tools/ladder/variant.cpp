@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "exercises.h"
 #include "files.h"
@@ -21,7 +22,10 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     try {
         const std::string text = read_file(solution);
-        write_file(output, open.empty() ? make_mutant(text, read_file(mutants), mutant) : make_starter(text, open));
+        const std::filesystem::path variants = std::filesystem::path(solution).replace_filename("variants.cu");
+        write_file(output, !open.empty() ? make_starter(text, open)
+                                         : make_mutant(text, exists(variants) ? read_file(variants.string()) : "",
+                                                       read_file(mutants), mutant));
     } catch (const std::exception& error) {
         fmt::print(stderr, "variant: {}: {}\n", solution, error.what());
         return 1;
