@@ -57,8 +57,8 @@ struct Registers {
 /// Whether a kernel before says how many tasks there are.
 template <class Kernel>
 constexpr bool is_planned = requires(const typename Kernel::Problem& p) { Kernel::most_tasks(p); };
-/// Another kernel comes right before it, and its blocks may begin while that one still runs: what they need of it they
-/// wait for. A memset would have to be over before they begin.
+/// Another kernel comes right before it, and its blocks may begin before what that one wrote is seen by all: for this they
+/// wait. Behind a memset they could not begin.
 template <class Kernel>
 constexpr bool is_dependent = [] {
     if constexpr (requires { Kernel::follows_a_kernel; })

@@ -11,7 +11,7 @@ namespace flashladder::lcsf {
 
 /// Tasks are T_r blocks of queries of each head, in each batch. They come section by section; within one, its heads
 /// take turns. The last section may be smaller. But the first `late` blocks of each head, which may be smaller, come behind
-/// those of all heads: the last one of each head, then the one before.
+/// all others, whatever their head: block `late` - 1 of each head, then the one before.
 struct TaskOrder {
     int T_r, heads, batches;
     int section;  // heads that take turns, of all batches: at least 1
@@ -27,8 +27,8 @@ struct TaskOrder {
           by_heads_(heads), by_all_(all_), by_turns_(section), by_turns_of_last_(all_ - first_head_of_last_) {}
 
     __host__ __device__ int tasks() const { return T_r * heads * batches; }
-    /// Where task n is, for n from 0 to tasks() - 1. `last_block_first` is for causal ones, which take the longer the
-    /// later their queries are: what takes longest should not begin last.
+    /// Where task n is, for n from 0 to tasks() - 1. `last_block_first`: causal ones take the longer the
+    /// later their queries are, and what takes longest should not begin last.
     template <bool last_block_first>
     __device__ __forceinline__ Place place(int n) const {
         const int early = T_r - late, number = n - early * all_;  // of those that come last

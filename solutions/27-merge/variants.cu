@@ -1,6 +1,6 @@
 // Rung 27 without the second kernel: whichever block is the last to have computed a part of a tile merges all of them.
 //
-// Saves     that the merge waits for all blocks of the kernel before, and starts blocks of its own
+// Saves     a kernel behind the slowest part: a tile is merged as soon as its own parts are there
 // Costs     a count of each tile, which somebody has to set to 0; all rows of a tile are merged by one block
 #ifndef FLASHLADDER_RUNG
 #define FLASHLADDER_RUNG "attention.cu"  // or a chapter's
@@ -32,7 +32,7 @@ struct MergedByLast : PartOfAttention<Element, d, causal, MergedByLast<Element, 
     __device__ __forceinline__ static void meet() { ptx::named_barrier_sync(1, lcsf::warpgroup); }
     __device__ __forceinline__ static void
     finish(typename Part::State& s, Consumer& c, const Problem& p, const Task& task) {
-        Part::finish(s, c, p, task);
+        Part::finish(s, c, p, task);  // its trigger lets nobody begin: no kernel is dependent on this one
         bool& is_last = *reinterpret_cast<bool*>(c.own().data);  // Q_i is not read any more, and was not given back yet
         meet();  // all have stored their rows of the part
         // One thread speaks for all. Release: who reads this count, or a later one, sees the part. Acquire: if the others

@@ -76,7 +76,7 @@ def compare(shape, lengths, page_size, library, options):
         if not error <= ALLOWED_ERROR["bf16"]:
             checked[name]["wrong"] = f"error {error:.2e}, allowed {ALLOWED_ERROR['bf16']:.2e}"
     times, launches, method, state = time_variants({name: run for name, run in runs.items() if "wrong" not in checked[name]},
-                                                   inputs, options, math.inf)
+                                                   inputs, options, math.inf, seed=repr((shape, page_size)))
     elements = shape.head_dim * (2 * shape.batch * shape.heads + 2 * shape.kv_heads * sum(lengths))
     rows = []
     for name in sorted(runs):

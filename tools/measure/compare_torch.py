@@ -186,9 +186,9 @@ def in_a_row(run, inputs, launches):
     return work
 
 
-def time_variants(runs, inputs, options, stop_at):
+def time_variants(runs, inputs, options, stop_at, seed):
     """{name: [ms a launch, by round]}, launches in a row, how they were launched, the same way for all, and the state
-    of the card meanwhile."""
+    of the card meanwhile. The seed is of the rounds' order: where power bounds a kernel, what came before it tells."""
     def warm_ms(run):
         milliseconds(lambda: run(*inputs[0]))
         return milliseconds(lambda: run(*inputs[-1]))
@@ -216,7 +216,7 @@ def time_variants(runs, inputs, options, stop_at):
         runs[name](*inputs[-1])  # keeps the card busy while the host queues what is timed
         return milliseconds(work[name]) / launches
     query = start_card_query()
-    times = interleave([*runs, MATMUL, COPY], measure, options.rounds, stop_at)
+    times = interleave([*runs, MATMUL, COPY], measure, options.rounds, stop_at, seed)
     return times, launches, method, card_state(query.communicate()[0]) if query else {}
 
 
@@ -291,7 +291,7 @@ def compare(shape, stages, library, options, stop_at):
             skipped[peer_name(peer)] = first_line(error)
     right = {name: run for name, run in runs.items() if "wrong" not in checked[name]}
     del check
-    times, launches, method, state = time_variants(right, inputs, options, stop_at)
+    times, launches, method, state = time_variants(right, inputs, options, stop_at, seed=repr(shape))
     rows = result_rows(shape, options.dtype, checked, times, launches, options.backward)
     return rows, skipped, method, matmul_tflops(times), copy_gb_per_s(times), state
 

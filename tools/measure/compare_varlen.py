@@ -80,7 +80,7 @@ def compare(of, name, lengths, library, options):
         if not error <= ALLOWED_ERROR["bf16"]:
             checked[peer]["wrong"] = f"error {error:.2e}, allowed {ALLOWED_ERROR['bf16']:.2e}"
     right = {peer: run for peer, run in runs.items() if "wrong" not in checked.get(peer, {})}
-    times, launches, method, state = time_variants(right, inputs, options, math.inf)
+    times, launches, method, state = time_variants(right, inputs, options, math.inf, seed=repr((of, name)))
     flops = sum(2 * of.heads * (of.head_dim + of.value_dim) * n * n / (2 if of.causal else 1) for n in lengths)
     result = []
     fastest = min((peer for peer in times if peer.startswith("peer:")), key=lambda p: statistics.median(times[p]), default=None)

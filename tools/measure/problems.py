@@ -1,5 +1,6 @@
 """The problems that stages and peers are measured on."""
 import dataclasses
+import itertools
 import random
 
 
@@ -39,11 +40,15 @@ def step_of_decoding(batch, heads, kv_heads, n_k, head_dim):
     return Shape(batch, heads, kv_heads, 1, n_k, head_dim, False)
 
 
+MOST_FLOPS_DRAWN = 6e12  # some 10 ms: of longer ones a grid has time for few rounds
+
+
 def drawn_shapes(number, seed=2026):
     """Of all sizes, the same each time: what nothing was tuned for."""
     draw = random.Random(seed)
-    return [shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8), draw.randint(2, 48))
-            for _ in range(number)]
+    shapes = (shape(draw.choice((64, 128)), draw.randint(500, 20000), draw.random() < 0.5, draw.randint(1, 8),
+                    draw.randint(2, 48)) for _ in itertools.count())
+    return list(itertools.islice((drawn for drawn in shapes if drawn.flops() <= MOST_FLOPS_DRAWN), number))
 
 
 GRIDS = {
