@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "harness/dtype.h"
@@ -45,18 +46,35 @@ struct Heads {
     }
 };
 
+/// term(0) + ... + term(n - 1), in four sums: in one, each addition waits for the one before.
+template <class Term>
+double sum_of(std::size_t n, Term term) {
+    double sums[4] = {};
+    std::size_t x = 0;
+    for (; x + 4 <= n; x += 4)
+        for (std::size_t k = 0; k < 4; ++k) sums[k] += term(x + k);
+    for (; x < n; ++x) sums[0] += term(x);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 template <class Real>
 Real dot(const float* a, const float* b, std::size_t d) {
-    Real sum = 0;
+    if constexpr (std::is_same_v<Real, double>) return sum_of(d, [&](std::size_t x) { return double(a[x]) * b[x]; });
+    Real sum = 0;  // one after the other, as is usual: what is usual is the yardstick for kernels in float
     for (std::size_t x = 0; x < d; ++x) sum += Real(a[x]) * Real(b[x]);
     return sum;
 }
 
 /// How large the products of the elements are together, as if they had random signs.
 double norm_of_products(const float* a, const float* b, std::size_t d) {
-    double sum = 0;
-    for (std::size_t x = 0; x < d; ++x) sum += double(a[x]) * b[x] * a[x] * b[x];
-    return std::sqrt(sum);
+    return std::sqrt(sum_of(d, [&](std::size_t x) { return double(a[x]) * b[x] * a[x] * b[x]; }));
+}
+
+/// Of each row, the sum of its elements' squares.
+std::vector<double> squares_of_rows(const std::vector<float>& rows, std::size_t d) {
+    std::vector<double> squares(rows.size() / d);
+    for (Row row = 0; row < squares.size(); ++row) squares[row] = dot<double>(&rows[row * d], &rows[row * d], d);
+    return squares;
 }
 
 /// LSE and D of each query.
@@ -115,6 +133,8 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
     const std::size_t d = static_cast<std::size_t>(s.head_dim);
     const float *Q = in.forward.Q.data(), *K = in.forward.K.data(), *V = in.forward.V.data(), *dO = in.dO.data();
     const Real scale = Real(in.forward.scale);
+    const std::vector<double> squares_of_Q = squares_of_rows(in.forward.Q, d), squares_of_K = squares_of_rows(in.forward.K, d),
+                              squares_of_dO = squares_of_rows(in.dO, d);
 
     struct Pair {
         Real P, dS;
@@ -155,7 +175,7 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
                 const Pair pair = of_pair(i, j);
                 add(dQ, pair.dS, K + j * d);
                 add(mean, pair.P, K + j * d);
-                squares += pair.without_D * pair.without_D * dot<double>(K + j * d, K + j * d, d);
+                squares += pair.without_D * pair.without_D * squares_of_K[j];
             }
             // What D has lost, all keys have in common: it stays where their common part would cancel.
             for (Real& x : mean) squares += std::pow(statistics.size_of_D[i] * double(x), 2), x = 0;
@@ -172,8 +192,8 @@ Gradients gradients(const Inputs& in, const RowsToCheck& rows, const Statistics<
                 const Pair pair = of_pair(i, j);
                 add(dK, pair.dS, Q + i * d);
                 add(dV, pair.P, dO + i * d);
-                dK_squares += pair.size_of_dS * pair.size_of_dS * dot<double>(Q + i * d, Q + i * d, d);
-                dV_squares += pair.size_of_P * pair.size_of_P * dot<double>(dO + i * d, dO + i * d, d);
+                dK_squares += pair.size_of_dS * pair.size_of_dS * squares_of_Q[i];
+                dV_squares += pair.size_of_P * pair.size_of_P * squares_of_dO[i];
             }
             finish(out.dK, r, scale, dK, dK_squares);
             finish(out.dV, r, Real(1), dV, dV_squares);
