@@ -74,6 +74,24 @@ constexpr int teams_of = [] {
     else
         return 1;
 }();
+/// Two blocks of a cluster load FirstTile and SecondTile for each other.
+template <class Kernel>
+constexpr bool first_is_shared = [] {
+    if constexpr (requires { Kernel::first_is_shared; })
+        return Kernel::first_is_shared;
+    else
+        return false;
+}();
+template <class Kernel>
+constexpr bool second_is_shared = [] {
+    if constexpr (requires { Kernel::second_is_shared; })
+        return Kernel::second_is_shared;
+    else
+        return false;
+}();
+template <class Kernel>
+constexpr bool is_pair = first_is_shared<Kernel> || second_is_shared<Kernel>;
+
 template <class Kernel>
 constexpr int consumers_of_block = teams_of<Kernel> * Kernel::consumers;
 
@@ -96,7 +114,7 @@ struct SharedMemory {
 };
 
 /// A consumer's way through a ring of tiles. All threads of a consumer.
-template <class Tile, int stages>
+template <class Tile, int stages, bool shared>
 struct Reader {
     typename Tile::Element (*tiles)[Tile::elements];
     Ring<stages>& ring;
@@ -116,7 +134,11 @@ struct Reader {
         return place;
     }
     __device__ __forceinline__ void give_back(const RingPosition<stages>& place) {
-        if (threadIdx.x % 32 == 0) ring.release(place);
+        if (threadIdx.x % 32 != 0) return;
+        if (shared)
+            ring.release_in_both(place);
+        else
+            ring.release(place);
     }
 };
 
@@ -126,8 +148,8 @@ struct Consumer {
     Memory<Kernel>& smem;
     const int number, warp, lane;
     Turns<Kernel::consumers, Kernel::turns> turns = {number};
-    Reader<typename Kernel::FirstTile, Kernel::stages> first = {smem.first, smem.first_ring};
-    Reader<typename Kernel::SecondTile, Kernel::stages> second = {smem.second, smem.second_ring};
+    Reader<typename Kernel::FirstTile, Kernel::stages, first_is_shared<Kernel>> first = {smem.first, smem.first_ring};
+    Reader<typename Kernel::SecondTile, Kernel::stages, second_is_shared<Kernel>> second = {smem.second, smem.second_ring};
     RingPosition<Kernel::own_slots> own_at = {};
     int leaving = -1;  // the slot of own from which an output leaves; -1: none
 
@@ -251,14 +273,20 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
         if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
         const int steps = Kernel::steps(task);
         for (int t = 0; t < steps; ++t) {
-            smem.first_ring.wait_empty(at);
+            if (first_is_shared<Kernel>)
+                smem.first_ring.wait_empty_in_both(at);
+            else
+                smem.first_ring.wait_empty(at);
             Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
             if constexpr (Kernel::own_is_loaded)
                 for (int c = 0; t == 0 && c < Kernel::consumers; ++c) {
                     smem.own_rings[c].wait_empty(own);
                     Kernel::load_own({smem.own[own.slot][c]}, smem.own_rings[c].full[own.slot], p, task, c);
                 }
-            smem.second_ring.wait_empty(at);
+            if (second_is_shared<Kernel>)
+                smem.second_ring.wait_empty_in_both(at);
+            else
+                smem.second_ring.wait_empty(at);
             Kernel::load_second({smem.second[at.slot]}, smem.second_ring.full[at.slot], p, task, t);
             at.advance();
         }
@@ -316,14 +344,17 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         constexpr int warps = 4 * Kernel::consumers;  // one lane of each gives back
         for (int team = 0; team < teams_of<Kernel>; ++team) {
             for (auto& ring : smem[team].own_rings) ring.init(1, 4);
-            smem[team].first_ring.init(1, warps);
-            smem[team].second_ring.init(1, warps);
+            smem[team].first_ring.init(1, warps * (1 + first_is_shared<Kernel>));
+            smem[team].second_ring.init(1, warps * (1 + second_is_shared<Kernel>));
             smem[team].tasks.init(warps);
         }
         ptx::fence_barrier_init();
     }
     if constexpr (is_dependent<Kernel>) cudaGridDependencySynchronize();  // what that kernel writes is there
-    __syncthreads();
+    if (is_pair<Kernel>)
+        ptx::cluster_sync();
+    else
+        __syncthreads();
 
     if (role == 0) {
         ptx::registers_decrease<Registers<consumers_of_block<Kernel>>::producer>();
@@ -333,6 +364,10 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         ptx::registers_increase<Registers<consumers_of_block<Kernel>>::consumer>();
         const int consumer = role - 1, team = teams_of<Kernel> == 1 ? 0 : consumer / Kernel::consumers;
         consume<Kernel>(smem[team], p, team, consumer - team * Kernel::consumers);
+    }
+    if (is_pair<Kernel>) {  // the other one may still load for this one, and give back its tiles
+        __syncwarp();
+        ptx::cluster_sync();
     }
 }
 
@@ -360,7 +395,7 @@ void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStr
     launch_kernel(lcsf_kernel<Kernel>,
                   {.grid = dim3(blocks), .block = dim3(warpgroup * (1 + consumers_of_block<Kernel>)),
                    .shared_bytes = teams_of<Kernel> * sizeof(Memory<Kernel>), .stream = stream,
-                   .dependent = is_dependent<Kernel>},
+                   .cluster = dim3(is_pair<Kernel> ? 2 : 1), .dependent = is_dependent<Kernel>},
                   p, taken);
 }
 

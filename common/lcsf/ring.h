@@ -2,6 +2,7 @@
 // that says it is empty again.
 #pragma once
 
+#include "ptx/cluster.h"
 #include "ptx/mbarrier.h"
 
 namespace flashladder::lcsf {
@@ -39,6 +40,15 @@ struct Ring {
     __device__ __forceinline__ void wait_empty(const RingPosition<slots>& at,
                                                ptx::Where where = ptx::Where::current()) {
         ptx::barrier_wait(empty[at.slot], at.parity ^ 1, where);
+    }
+    /// The same for a ring that both blocks of a cluster fill: consumers of both have read it.
+    __device__ __forceinline__ void wait_empty_in_both(const RingPosition<slots>& at,
+                                                       ptx::Where where = ptx::Where::current()) {
+        ptx::barrier_wait_cluster(empty[at.slot], at.parity ^ 1, where);
+    }
+    __device__ __forceinline__ void release_in_both(const RingPosition<slots>& at,
+                                                    ptx::Where where = ptx::Where::current()) {
+        for (unsigned rank = 0; rank < 2; ++rank) ptx::barrier_arrive_at(empty[at.slot], rank, where);
     }
     /// By a consumer that has read, one arrival.
     __device__ __forceinline__ void release(const RingPosition<slots>& at, ptx::Where where = ptx::Where::current()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tensor.h"
+#include "ptx/cluster.h"
 #include "ptx/fence.h"
 #include "ptx/mbarrier.h"
 #include "ptx/tensor_map.h"
@@ -48,6 +49,19 @@ __device__ __forceinline__ void load(const Tile& tile, const TensorMap<Tile>& te
 #pragma unroll
     for (int c = 0; c < Tile::columns; c += TensorMap<Tile>::panel)
         ptx::tma_load(tile.data + c * Tile::rows, tensor.map, full, {column + c, row, head, batch});
+}
+
+/// The same for both blocks of a cluster of two, which ask for the same tile: each one asks for every other panel, and both
+/// get all of them.
+template <class Tile>
+__device__ __forceinline__ void load_for_both(const Tile& tile, const TensorMap<Tile>& tensor, ptx::Barrier& full, int row,
+                                              int head, int batch, int column = 0) {
+    static_assert(Tile::columns % (2 * TensorMap<Tile>::panel) == 0, "half of the panels for each block");
+    ptx::barrier_arrive_expect_tx(full, Tile::elements * sizeof(typename Tile::Element));
+    const int first = int(ptx::cluster_rank()) * TensorMap<Tile>::panel;
+#pragma unroll
+    for (int c = 0; c < Tile::columns; c += 2 * TensorMap<Tile>::panel)
+        ptx::tma_load_multicast(tile.data + (first + c) * Tile::rows, tensor.map, full, {column + first + c, row, head, batch}, 3);
 }
 
 /// Begins to write the tile to the rows from `row` on of a head, from a column on, without what is past the end. By one

@@ -12,8 +12,9 @@ namespace flashladder::gemm {
 namespace {
 
 /// A task is 64 rows of C for each consumer, and 256 columns. A step multiplies 64 columns of A by 64 rows of B.
-template <int stages_, int section, lcsf::Schedule schedule_>
+template <int stages_, int section, lcsf::Schedule schedule_, bool shared = false>
 struct Gemm {
+    static constexpr bool second_is_shared = shared;
     static constexpr int consumers = 2, stages = stages_, m = 64 * consumers, n = 256, k = 64;
     static constexpr lcsf::Schedule schedule = schedule_;
 
@@ -89,7 +90,10 @@ struct Gemm {
         tile::load(A, p.A, full, task.row, 0, 0, t * k);
     }
     __device__ static void load_second(SecondTile B, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(B, p.B, full, t * k, 0, 0, task.column);
+        if (shared)
+            tile::load_for_both(B, p.B, full, t * k, 0, 0, task.column);
+        else
+            tile::load(B, p.B, full, t * k, 0, 0, task.column);
     }
 
     // ---- compute: step t is begun before step t - 1 is waited for
@@ -138,7 +142,7 @@ void launch(const Args& args) {
     const auto [M, N, K] = args.shape;
     const auto blocks = [](int size, int block) { return (size + block - 1) / block; };
     lcsf::launch<Kernel>({map<typename Kernel::FirstTile>(args.A, M, K), map<typename Kernel::SecondTile>(args.B, K, N),
-                          map<typename Kernel::OutputTile>(args.C, M, N), blocks(M, Kernel::m), blocks(N, Kernel::n),
+                          map<typename Kernel::OutputTile>(args.C, M, N), blocks(M, Kernel::m * (Kernel::second_is_shared ? 2 : 1)) * (Kernel::second_is_shared ? 2 : 1), blocks(N, Kernel::n),
                           blocks(K, Kernel::k)},
                          static_cast<unsigned*>(args.scratch), args.stream);
 }
@@ -147,6 +151,7 @@ constexpr int everything = INT_MAX;
 constexpr const char* folder = "14b-gemm";
 const Registration registrations[] = {
     {{folder, "", launch<Gemm<3, 16, lcsf::Schedule::fixed>>}},
+    {{folder, "pairs", launch<Gemm<3, 16, lcsf::Schedule::fixed, true>>}},
     {{folder, "2 slots", launch<Gemm<2, 16, lcsf::Schedule::fixed>>}},
     {{folder, "dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic>>, sizeof(unsigned)}},
     {{folder, "one block each", launch<Gemm<3, 16, lcsf::Schedule::one_each>>}},
