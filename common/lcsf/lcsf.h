@@ -386,7 +386,8 @@ template <class Kernel>
 void launch(const typename Checked<Kernel>::Problem& p, unsigned* taken, cudaStream_t stream) {
     const int tasks = most_tasks<Kernel>(p), multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
     const int enough = (tasks + teams_of<Kernel> - 1) / teams_of<Kernel>;
-    const int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
+    int blocks = Kernel::schedule == Schedule::one_each || enough < multiprocessors ? enough : multiprocessors;
+    if (is_pair<Kernel>) blocks = std::max(blocks / 2 * 2, 2);
     if (Kernel::schedule == Schedule::dynamic) {
         if (!taken) check_cuda(cudaErrorInvalidValue, "LCSF: the dynamic schedule needs `taken`, a word of device memory");
         if (!is_planned<Kernel>)

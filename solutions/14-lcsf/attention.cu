@@ -36,6 +36,7 @@ struct Attention {
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
+    static constexpr bool first_is_shared = config.pairs, second_is_shared = config.pairs;
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j
@@ -50,6 +51,7 @@ struct Attention {
         int low;  // blocks of queries with one unit less: the first ones of a head
         tile::LazyScale scale;
         float* lse;
+        int blocks;  // of a head, where they come by pairs
     };
     struct Task {
         int i, units, head, kv_head, batch, T_c;  // from query i on; blocks of keys
@@ -62,10 +64,17 @@ struct Attention {
     };
 
     // ---- tasks
-    __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks(); }
+    __host__ __device__ static int tasks(const Problem& p) { return p.order.tasks() * (config.pairs ? 2 : 1); }
     __device__ static Task task(const Problem& p, int n) {
-        const auto [block, head, batch] = p.order.template place<true>(n);
-        const int i = block * B_r - min(block, p.low) * unit, units = consumers - (block < p.low);
+        auto [block, head, batch] = p.order.template place<true>(config.pairs ? n / 2 : n);
+        if (config.pairs) block = 2 * block + n % 2;
+        const int i = block * B_r - min(block, p.low) * unit;
+        const int units = config.pairs && block >= p.blocks ? 0 : consumers - (block < p.low);
+        if (config.pairs) {  // as many steps as the second one of the pair has
+            const int second = block | 1, i_2 = second * B_r - min(second, p.low) * unit;
+            const int end_2 = causal ? min(p.N_k, i_2 + consumers * unit + p.N_k - p.N_q) : p.N_k;
+            return {i, units, head, head / p.group, batch, max((end_2 + B_c - 1) / B_c, 1)};
+        }
         // EXERCISE 14.1 No query of this task sees the keys from `end` on. If causal, which are these? In the starter a
         // task goes over all keys: right, and too much.
         // STARTER const int end = p.N_k;
@@ -94,10 +103,16 @@ struct Attention {
         tile::load(Q_i, p.maps.Q, full, task.i + consumer * unit, task.head, task.batch);
     }
     __device__ static void load_first(FirstTile K_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        if constexpr (config.pairs)
+            tile::load_for_both(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        else
+            tile::load(K_j, p.maps.K, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     __device__ static void load_second(SecondTile V_j, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
-        tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        if constexpr (config.pairs)
+            tile::load_for_both(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
+        else
+            tile::load(V_j, p.maps.V, full, (task.T_c - 1 - t) * B_c, task.kv_head, task.batch);
     }
     // END 14.2
 
@@ -225,12 +240,12 @@ void launch_configuration(const ForwardArgs& args) {
     using Kernel = Attention<Element, causal, config>;
     const AttentionShape& s = args.shape;
     const QueryTasks of_head = query_tasks(config, s, device_attribute(cudaDevAttrMultiProcessorCount));
-    const lcsf::TaskOrder order(of_head.tasks, s.heads, s.batch, heads_of_a_section(s, config.section),
+    const lcsf::TaskOrder order(config.pairs ? (of_head.tasks + 1) / 2 : of_head.tasks, s.heads, s.batch, heads_of_a_section(s, config.section),
                                 of_head.late);
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
          s.n_k, s.heads / s.kv_heads, order, of_head.low,
-         tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
+         tile::lazy_scale<Element>(args.scale * log2_e), args.lse, of_head.tasks},
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 
