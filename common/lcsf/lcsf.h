@@ -270,7 +270,8 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
     TaskProducer tasks(team, teams_of<Kernel>);
     while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
-        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
+        if constexpr (Kernel::schedule == Schedule::dynamic && is_pair<Kernel>) tasks.ask_pair(taken);
+        if constexpr (Kernel::schedule == Schedule::dynamic && !is_pair<Kernel>) tasks.ask(taken);
         const int steps = Kernel::steps(task);
         for (int t = 0; t < steps; ++t) {
             if (first_is_shared<Kernel>)
@@ -291,7 +292,7 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
             at.advance();
         }
         own.advance();
-        tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+        tasks.template next<Kernel::schedule, is_pair<Kernel>>(smem.tasks, Kernel::tasks(p));
     }
 }
 
@@ -312,7 +313,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
             Kernel::begin(state, c, p, task);
             c.give_back_own();  // the output of the task before has left by now, under the first steps of this one
             Kernel::compute(state, c, p, task);
-            tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+            tasks.template next<Kernel::schedule, is_pair<Kernel>>(smem.tasks, Kernel::tasks(p));
             Kernel::finish(state, c, p, task);
             ptx::fence_proxy_async();
             __syncwarp();
@@ -322,7 +323,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
             c.give_back_own();
             for (int t = 0; t < Kernel::steps(task); ++t) c.skip();
             if (Kernel::own_is_loaded && lane == 0) smem.own_rings[number].release(c.own_at);
-            tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+            tasks.template next<Kernel::schedule, is_pair<Kernel>>(smem.tasks, Kernel::tasks(p));
         }
         c.own_at.advance();
     }
@@ -346,7 +347,10 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
             for (auto& ring : smem[team].own_rings) ring.init(1, 4);
             smem[team].first_ring.init(1, warps * (1 + first_is_shared<Kernel>));
             smem[team].second_ring.init(1, warps * (1 + second_is_shared<Kernel>));
-            smem[team].tasks.init(warps);
+            if (is_pair<Kernel>)
+                smem[team].tasks.init_pair(warps);
+            else
+                smem[team].tasks.init(warps);
         }
         ptx::fence_barrier_init();
     }

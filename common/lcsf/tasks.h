@@ -60,6 +60,8 @@ struct TaskSlots {
 
     /// By one thread; then fence_barrier_init() and a barrier of the block. `warps` consume.
     __device__ __forceinline__ void init(unsigned warps) { ring.init(1, warps); }
+    /// Of a pair of blocks: the first one's producer tells the second one's too, and all of both give back to the first one.
+    __device__ __forceinline__ void init_pair(unsigned warps) { ring.init(1, 2 * warps + 1); }
 };
 
 /// The dynamic schedule, the producer's half: one thread. The first task of a team is its own number, of all teams of all
@@ -73,6 +75,23 @@ struct TaskProducer {
     /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
     /// at the launch.
     __device__ __forceinline__ void ask(unsigned* taken) { next_ = teams_of_grid_ + atomicAdd(taken, 1); }
+    /// The next two, by the first block of a pair.
+    __device__ __forceinline__ void ask_pair(unsigned* taken) {
+        if (ptx::cluster_rank() == 0) next_ = teams_of_grid_ + 2 * atomicAdd(taken, 1);
+    }
+    __device__ __forceinline__ void advance_pair(TaskSlots& slots) {
+        if (ptx::cluster_rank() == 0) {
+            slots.ring.wait_empty_in_both(at_);
+            slots.task[at_.slot] = task = next_;
+            *ptx::map_to_block(&slots.task[at_.slot], 1) = next_ + 1;
+            for (unsigned rank = 0; rank < 2; ++rank) ptx::barrier_arrive_at(slots.ring.full[at_.slot], rank);
+        } else {
+            ptx::barrier_wait_cluster(slots.ring.full[at_.slot], at_.parity);
+            task = slots.task[at_.slot];
+            ptx::barrier_arrive_at(slots.ring.empty[at_.slot], 0);
+        }
+        at_.advance();
+    }
     /// Tells the consumers, that there is no further one too, and goes on to it.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
         slots.ring.wait_empty(at_);
@@ -81,9 +100,10 @@ struct TaskProducer {
         at_.advance();
     }
     /// The same by any schedule.
-    template <Schedule schedule>
+    template <Schedule schedule, bool pair = false>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
-        if constexpr (schedule == Schedule::dynamic) advance(slots);
+        if constexpr (schedule == Schedule::dynamic && pair) advance_pair(slots);
+        if constexpr (schedule == Schedule::dynamic && !pair) advance(slots);
         if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
         if constexpr (schedule == Schedule::one_each) task = tasks;
     }
@@ -100,6 +120,13 @@ struct TaskConsumer {
     __device__ __forceinline__ explicit TaskConsumer(int team = 0, int teams = 1)
         : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
 
+    __device__ __forceinline__ void advance_pair(TaskSlots& slots) {
+        ptx::barrier_wait_cluster(slots.ring.full[at_.slot], at_.parity);
+        task = slots.task[at_.slot];
+        __syncwarp();  // all lanes have read it
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive_at(slots.ring.empty[at_.slot], 0);
+        at_.advance();
+    }
     /// Goes on to the next task, once the producer has said which.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
         slots.ring.wait_full(at_);
@@ -109,9 +136,10 @@ struct TaskConsumer {
         at_.advance();
     }
     /// The same by any schedule.
-    template <Schedule schedule>
+    template <Schedule schedule, bool pair = false>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
-        if constexpr (schedule == Schedule::dynamic) advance(slots);
+        if constexpr (schedule == Schedule::dynamic && pair) advance_pair(slots);
+        if constexpr (schedule == Schedule::dynamic && !pair) advance(slots);
         if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
         if constexpr (schedule == Schedule::one_each) task = tasks;
     }

@@ -152,6 +152,7 @@ constexpr const char* folder = "14b-gemm";
 const Registration registrations[] = {
     {{folder, "", launch<Gemm<3, 16, lcsf::Schedule::fixed>>}},
     {{folder, "pairs", launch<Gemm<3, 16, lcsf::Schedule::fixed, true>>}},
+    {{folder, "pairs, dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic, true>>, sizeof(unsigned)}},
     {{folder, "2 slots", launch<Gemm<2, 16, lcsf::Schedule::fixed>>}},
     {{folder, "dynamic", launch<Gemm<3, 16, lcsf::Schedule::dynamic>>, sizeof(unsigned)}},
     {{folder, "one block each", launch<Gemm<3, 16, lcsf::Schedule::one_each>>}},
