@@ -44,7 +44,7 @@ struct Ring {
     /// The same for a ring that both blocks of a cluster fill: consumers of both have read it.
     __device__ __forceinline__ void wait_empty_in_both(const RingPosition<slots>& at,
                                                        ptx::Where where = ptx::Where::current()) {
-        ptx::barrier_wait_cluster(empty[at.slot], at.parity ^ 1, where);
+        ptx::barrier_wait(empty[at.slot], at.parity ^ 1, where);  // .acquire.cluster costs much
     }
     __device__ __forceinline__ void release_in_both(const RingPosition<slots>& at,
                                                     ptx::Where where = ptx::Where::current()) {

@@ -85,7 +85,7 @@ __device__ __forceinline__ void barrier_arrive_at(Barrier& barrier, unsigned ran
     asm volatile(FLASHLADDER_SM90("{\n"
                                   ".reg .b32 remote;\n"
                                   "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                                  "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+                                  "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
                                   "}")
                  :
                  : "r"(shared_address(&barrier)), "r"(rank)
