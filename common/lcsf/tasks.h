@@ -84,6 +84,7 @@ struct TaskProducer {
             slots.ring.wait_empty_in_both(at_);
             slots.task[at_.slot] = task = next_;
             *ptx::map_to_block(&slots.task[at_.slot], 1) = next_ + 1;
+            __threadfence();
             for (unsigned rank = 0; rank < 2; ++rank) ptx::barrier_arrive_at(slots.ring.full[at_.slot], rank);
         } else {
             ptx::barrier_wait_cluster(slots.ring.full[at_.slot], at_.parity);
