@@ -47,6 +47,22 @@ __device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, column
     ptx::wgmma_commit();
 }
 
+/// The same, where the first `depth` columns of A are in registers too, and are read from there.
+template <class Element, int columns, int depth, class TileA, class TileB>
+__device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, columns>& C, Operand<Element, 16, depth>& first,
+                                                          const TileA& A, const TileB& B) {
+    static_assert(TileA::columns == TileB::columns && TileB::rows == columns && depth <= TileA::columns);
+    ptx::pin(first.fragment);
+    ptx::wgmma_fence(registers(C));
+#pragma unroll
+    for (int k = 0; k < depth; k += 16)
+        ptx::wgmma<Element, ptx::Major::k>(registers(C), first.fragment[0][k / 16], columns_of(B, k), k > 0);
+#pragma unroll
+    for (int k = depth; k < TileA::columns; k += 16)
+        ptx::wgmma<Element>(registers(C), columns_of(A, k), columns_of(B, k), true);
+    ptx::wgmma_commit();
+}
+
 /// Begins C += A B, or C = A B if not `add`, for A (64, depth) in registers and B (depth, columns) in shared memory.
 template <class Element, int columns, int depth, class Tile>
 __device__ __forceinline__ void begin_multiply(Accumulator<16, columns>& C, Operand<Element, 16, depth>& A,

@@ -21,6 +21,7 @@
 #include "operations/attention/sections.h"
 #include "operations/attention/stage.h"
 #include "tile/lazy_softmax.h"
+#include "tile/multiply.h"
 #include "tile/warpgroup.h"
 
 namespace flashladder::attention {
@@ -58,6 +59,7 @@ struct Attention {
         tile::Accumulator<16, d> O;
         tile::Operand<Element, 16, B_c> P;
         tile::LazySoftmax softmax;
+        tile::Operand<Element, 16, config.in_registers ? config.in_registers : 16> Q;
         int j;  // the key that the next step begins with: the last block, which has the mask, comes first
     };
 
@@ -166,7 +168,8 @@ struct Attention {
         for (; causal && s.j > max(last_seen, 0); s.j -= B_c) c.skip();
         s.softmax.begin(p.scale);
         Scores S;
-        begin_scores(S, c);
+        if (config.in_registers) tile::load(s.Q, c.own(), c.warp * 16);
+        begin_scores(S, s, c);
         c.turns.pass();
         tile::wait<0>(S);
         c.first.give_back();
@@ -186,7 +189,7 @@ struct Attention {
     template <bool masked>
     __device__ __forceinline__ static void step(State& s, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
-        begin_scores(S, c);
+        begin_scores(S, s, c);
         tile::begin_multiply(s.O, s.P, c.second.take());
         c.turns.pass();
         tile::wait<1>(S);
@@ -198,10 +201,13 @@ struct Attention {
         s.P = tile::to_operand<Element>(S);
         if (raised) tile::multiply_rows(s.O, s.softmax.factor);
     }
-    __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
+    __device__ __forceinline__ static void begin_scores(Scores& S, State& s, Consumer& c) {
         const FirstTile K_j = c.first.take();
         c.turns.wait();
-        tile::begin_multiply_transposed(S, c.own(), K_j);
+        if constexpr (config.in_registers > 0)
+            tile::begin_multiply_transposed(S, s.Q, c.own(), K_j);
+        else
+            tile::begin_multiply_transposed(S, c.own(), K_j);
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
         tile::begin_multiply(s.O, s.P, c.second.take());
@@ -242,7 +248,7 @@ constexpr bool is_compiled([[maybe_unused]] std::size_t i) {
     if (!bf16) return false;
 #endif
 #ifdef FLASHLADDER_LEARNER
-    return i == 0 || i == 11 || i == 17 || (bf16 && (i == 6 || i == 14));
+    return bf16 && i >= FIRST && i <= LAST;
 #else
     return true;
 #endif

@@ -21,6 +21,7 @@ struct Configuration {
     int section = lcsf::most_of_L2;  // if causal: heads take turns whose K and V have room in so many percent of L2
     bool shown = false;  // in tables of the lesson alone: never chosen
     int d_v = 0;         // of V and O; 0: d, as everywhere but in rung 26b
+    int in_registers = 0;  // columns of Q
 };
 
 /// tools/measure/tune.py reads this list too: one a line, as they are here.
@@ -42,6 +43,16 @@ inline constexpr std::array configurations = {
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 1, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 2, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 3, .shown = true},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .in_registers = 32},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .in_registers = 64},
+    Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .shown = true, .in_registers = 64},
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .shown = true},
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .shown = true, .in_registers = 128},
+    Configuration{.d = 64, .consumers = 3, .B_c = 128, .stages = 4, .shown = true, .in_registers = 16},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .shown = true, .in_registers = 16},
+    Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .in_registers = 16},
+    Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1, .shown = true, .in_registers = 64},
+    Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1, .shown = true, .in_registers = 96},
     // the only one whose tiles fit
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
 };
@@ -49,7 +60,7 @@ inline constexpr std::array configurations = {
 /// "3 x 64 keys, 4 slots, dynamic, turns"
 inline std::string to_string(const Configuration& c) {
     return std::to_string(c.consumers) + " x " + std::to_string(c.B_c) + " keys, " + std::to_string(c.stages) +
-           (c.stages == 1 ? " slot, " : " slots, ") + to_string(c.schedule) + (c.turns ? ", turns" : "") +
+           (c.stages == 1 ? " slot, " : " slots, ") + to_string(c.schedule) + (c.turns ? ", turns" : "") + (c.in_registers ? ", " + std::to_string(c.in_registers) + " in registers" : "") +
            (c.section == lcsf::most_of_L2 ? "" : ", sections of " + std::to_string(c.section) + "% of L2");
 }
 
