@@ -50,13 +50,13 @@ __device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, column
 /// The same, where the first `depth` columns of A are in registers too, and are read from there.
 template <class Element, int columns, int depth, class TileA, class TileB>
 __device__ __forceinline__ void begin_multiply_transposed(Accumulator<16, columns>& C, Operand<Element, 16, depth>& first,
-                                                          const TileA& A, const TileB& B) {
+                                                          const TileA& A, const TileB& B, bool add = false) {
     static_assert(TileA::columns == TileB::columns && TileB::rows == columns && depth <= TileA::columns);
     ptx::pin(first.fragment);
     ptx::wgmma_fence(registers(C));
 #pragma unroll
     for (int k = 0; k < depth; k += 16)
-        ptx::wgmma<Element, ptx::Major::k>(registers(C), first.fragment[0][k / 16], columns_of(B, k), k > 0);
+        ptx::wgmma<Element, ptx::Major::k>(registers(C), first.fragment[0][k / 16], columns_of(B, k), add || k > 0);
 #pragma unroll
     for (int k = depth; k < TileA::columns; k += 16)
         ptx::wgmma<Element>(registers(C), columns_of(A, k), columns_of(B, k), true);

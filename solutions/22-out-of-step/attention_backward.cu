@@ -20,6 +20,7 @@
 #include "ptx/ldmatrix.h"
 #include "ptx/named_barrier.h"
 #include "ptx/setmaxnreg.h"
+#include "tile/multiply.h"
 #include "tile/warpgroup.h"
 
 namespace flashladder::attention_backward {
@@ -161,6 +162,13 @@ struct Consumer {
     const int last_row = (causal ? task.diagonal + tile::column_of(0, 0) : task.p.N_k - 1) - task.j -
                          first_unit * unit - int(threadIdx.x % warpgroup / 32 * 16) - tile::row_of(0, 0);
     Sums dK_reg[units<d>], dV_reg[units<d>];
+#ifndef KC
+#define KC 16
+#define VC 0
+#endif
+    static constexpr int K_columns = KC, V_columns = VC;  // in registers
+    tile::Operand<Element, 16, K_columns ? K_columns : 16> K_reg[units<d>];
+    tile::Operand<Element, 16, V_columns ? V_columns : 16> V_reg[units<d>];
     tile::Operand<Element, 16, B_r> P_operand;  // of dV, which may be under way until the next step waits for it
     lcsf::RingPosition<slots<d>> at = {};  // where this step's queries are
     ColumnValues lse;                      // of this step; behind load_ahead() of the next one
@@ -241,12 +249,18 @@ struct Consumer {
         for (int u = 0; u < units<d>; ++u) {
             Scores P_t, dS_t;
             fill_with_minus_D(dS_t);  // before products begin, beside which shared memory is slow
-            tile::begin_multiply_transposed(P_t, K(u), Q_smem);
+            if constexpr (K_columns > 0)
+                tile::begin_multiply_transposed(P_t, K_reg[u], K(u), Q_smem);
+            else
+                tile::begin_multiply_transposed(P_t, K(u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             ptx::pin(P_operand.fragment);
             if (u == 0 && step.t > 0 && ptx::elect_one())
                 smem.queries.release({at.slot == 0 ? slots<d> - 1 : at.slot - 1});
-            tile::begin_multiply_transposed(dS_t, V(u), dO_smem, true);
+            if constexpr (V_columns > 0)
+                tile::begin_multiply_transposed(dS_t, V_reg[u], V(u), dO_smem, true);
+            else
+                tile::begin_multiply_transposed(dS_t, V(u), dO_smem, true);
             tile::wait<1>(P_t);
             weigh(P_t, step, u);
             P_operand = tile::to_operand<Element>(P_t);
@@ -369,6 +383,11 @@ struct Consumer {
 
     __device__ __forceinline__ void consume() {
         ptx::barrier_wait(smem.keys_full, 0);
+#pragma unroll
+        for (int u = 0; u < units<d>; ++u) {
+            if (K_columns > 0) tile::load(K_reg[u], K(u), first_row);
+            if (V_columns > 0) tile::load(V_reg[u], V(u), first_row);
+        }
         for (Step step = task.first(); step.t < task.T_r; task.advance(step)) step_of(step);
         end_steps();
     }
