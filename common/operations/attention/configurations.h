@@ -43,6 +43,8 @@ inline constexpr std::array configurations = {
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 1, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 2, .shown = true},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 3, .shown = true},
+    // the only one whose tiles fit
+    Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .in_registers = 32},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .shown = true, .in_registers = 64},
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 4, .turns = false, .shown = true, .in_registers = 64},
@@ -53,8 +55,6 @@ inline constexpr std::array configurations = {
     Configuration{.d = 64, .consumers = 4, .B_c = 64, .stages = 4, .turns = false, .shown = true, .in_registers = 16},
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1, .shown = true, .in_registers = 64},
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1, .shown = true, .in_registers = 96},
-    // the only one whose tiles fit
-    Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
 };
 
 /// "3 x 64 keys, 4 slots, dynamic, turns"
