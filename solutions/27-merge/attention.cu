@@ -170,8 +170,8 @@ struct PartOfAttention {
 constexpr int merge_warps = 4;
 
 // EXERCISE 27.3 Build: block x of merge_warps * 32 threads merges the parts of row x, and writes O and, if it is wanted,
-// LSE. A row that no part has seen a key of has O 0 and LSE -infinity. Parts are there once it has waited for the kernel
-// before. The starter takes the first part for all.
+// LSE. A row that no part has seen a key of has O 0 and LSE -infinity; what is NaN in a part is NaN in the row. Parts are
+// there once it has waited for the kernel before. The starter takes the first part for all.
 // STARTER template <class Element, int d>
 // STARTER __global__ void __launch_bounds__(merge_warps * 32)
 // STARTER     merge_parts(const PartialResults<const float> partial, const Results<Element> results) {
