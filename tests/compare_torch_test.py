@@ -57,6 +57,9 @@ class Problems(unittest.TestCase):
         self.assertIn(Shape(16, 8, 8, 1, 8192, 128, False), grid)
         self.assertEqual(str(grid[0]), "d 64, N_q 1, N_k 8192, B 16, H 64/8")
         self.assertEqual(grid[0].elements(), 2 * 16 * 64 * (64 + 8 * 8192))
+        merge = ct.parse(["--grid", "merge"]).shapes
+        self.assertEqual((len(set(merge)), merge[:18]), (28, grid))
+        self.assertEqual(str(merge[19]), "d 64 causal, N_q 16, N_k 8192, B 1, H 32/8")
         source = (ROOT / "common/operations/attention/operation.cpp").read_text()  # `ladder run` has five of them
         body = re.search(r" steps_of_decoding\(int head_dim\) \{(.*?)\}", source, re.DOTALL)[1]
         steps = re.findall(r"\((\d+), (\d+), (\d+), (\d+|1 << 20), head_dim\)", body)
@@ -141,6 +144,18 @@ class Problems(unittest.TestCase):
         self.assertEqual(names("--stages", "05,03"), ["03-a", "05-c"])
         with self.assertRaisesRegex(SystemExit, "no stage of the library begins with '06'"):
             names("--stages", "04,06")
+
+    def test_variants_by_their_whole_names(self):
+        stages = [{"stage": "26-a", "dtypes": ["bf16"], "lse": True},
+                  {"stage": "27-b", "dtypes": ["bf16"], "lse": True, "variants": [
+                      {"variant": "last", "lse": False}, {"variant": "last, 3 parts", "lse": True}]}]
+        names = lambda text: [stage["stage"] for stage in ct.chosen(stages, ct.parse(["--stages", text]))]
+        self.assertEqual(names("27"), ["27-b"])
+        self.assertEqual(names("27-b,27-b/last"), ["27-b", "27-b/last"])
+        self.assertEqual(names("27-b/last"), ["27-b/last"])
+        self.assertFalse(ct.chosen(stages, ct.parse(["--stages", "27-b/last"]))[0]["lse"])
+        with self.assertRaisesRegex(SystemExit, "no stage of the library begins with '27-b/la'"):
+            names("27-b/la")
 
     def test_operations_are_counted_as_the_papers_do(self):
         s = problems.shape(128, 4096, False)

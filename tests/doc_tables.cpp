@@ -229,6 +229,25 @@ TEST_CASE("steps of decoding: microseconds of rungs and peers, and how much of a
     CHECK(project.has("fastest-peers", "| one query a head, up to a million keys | 27 | card | 1.00 | 0.50 | 2 | cuDNN in 2 |"));
 }
 
+TEST_CASE("last-block: a line for each problem of many keys at d = 128; the mean is of all problems") {
+    const auto row = [](const char* stage, int d, int n_k, bool causal, double ms) {
+        json shape = attention(d, 4, causal, 1, 32, 8);
+        shape["n_k"] = n_k;
+        return json{{"stage", stage}, {"shape", shape}, {"ms", ms}};
+    };
+    const char *kernel = "27-merge", *last = "27-merge/last_block";
+    const Project project;
+    project.write("last-block.json",
+                  measured({{"rows", {row(kernel, 64, 8192, false, 0.01), row(last, 64, 8192, false, 0.01),
+                                      row(kernel, 128, 2000, false, 0.01), row(last, 128, 2000, false, 0.01),
+                                      row(kernel, 128, 8192, true, 0.01), row(last, 128, 8192, true, 0.04)}}}));
+    CHECK(project.has("last-block", "| 4 | yes | 1 | 32 | 8 | 8192 | 10.0 | 40.0 | 0.25 |"));
+    CHECK(project.table("last-block").find("| 64 |") == std::string::npos);
+    CHECK(project.table("last-block").find("| 2000 |") == std::string::npos);
+    CHECK(project.table("last-block").find("all 3 in the result file: 0.630") != std::string::npos);
+    CHECK(ends_with(project.table("last-block"), of_the_card));
+}
+
 TEST_CASE("a missing result file is a sentence") {
     const Project project;
     for (const char* table : {"stages", "schedules", "orders", "gemm", "sizes"})

@@ -1,7 +1,8 @@
 // Rung 27 without the second kernel: whichever block is the last to have computed a part of a tile merges all of them.
 //
 // Saves     a kernel behind the slowest part: a tile is merged as soon as its own parts are there
-// Costs     a count of each tile, which somebody has to set to 0; all rows of a tile are merged by one block
+// Costs     a count of each tile, which somebody has to set to 0; all rows of a tile are merged by one block. That is more
+//           than it saves: the lesson has times
 #ifndef FLASHLADDER_RUNG
 #define FLASHLADDER_RUNG "attention.cu"  // or a chapter's
 #endif

@@ -351,7 +351,7 @@ def sustained_table(rows):
 def parse(arguments=None):
     names = lambda text: text.split(",") if text else []
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stages", type=names, help="04,05,...: default all that have the dtype")
+    parser.add_argument("--stages", type=names, help="04,05,... or a variant's whole name: default all that have the dtype")
     parser.add_argument("--peers", type=names, help=f"of {', '.join([*SDPA_BACKENDS, *PACKAGES])}; default all but "
                         "efficient and math, for f32 these two")
     parser.add_argument("--dtype", choices=list(EPSILON), default="bf16")
@@ -397,14 +397,19 @@ def parse(arguments=None):
 
 
 def chosen(stages, options):
-    """The stages that were asked for; of --more the highest two, if none was. SystemExit for a name that fits none."""
+    """The stages that were asked for, and variants by their whole names; of --more the highest two, if none was.
+    SystemExit for a name that fits none."""
     if options.stages is None:
         able = [stage for stage in stages if options.dtype in stage["dtypes"]]
         return able[-2:] if options.grid == "more" else able
+    variants = [stage | of | {"stage": f"{stage['stage']}/{of['variant']}"} for stage in stages
+                for of in stage.get("variants", [])]
     for name in options.stages:
-        if not any(stage["stage"].startswith(name) for stage in stages):
+        if not (any(stage["stage"].startswith(name) for stage in stages) or
+                any(variant["stage"] == name for variant in variants)):
             sys.exit(f"compare_torch.py: no stage of the library begins with '{name}'")
-    return [stage for stage in stages if stage["stage"].startswith(tuple(options.stages))]
+    return [stage for stage in stages if stage["stage"].startswith(tuple(options.stages))] + \
+           [variant for variant in variants if variant["stage"] in options.stages]
 
 
 def write_result(result, options):

@@ -64,6 +64,10 @@ GRIDS = {
                  ((16, 64, 8, 8192), (8, 32, 32, 4096), (1, 32, 8, 8192), (1, 32, 8, 65536), (1, 8, 1, 1 << 20),
                   (16, 8, 8, 8192), (64, 32, 8, 1000), (3, 28, 4, 20000), (1, 16, 16, 2048))],
 }
+# the same, and some queries for each head: what the merge of parts is timed on
+GRIDS["merge"] = GRIDS["decoding"] + [of for d in (64, 128) for of in (
+    *(Shape(1, 32, 8, n, 8192, d, True) for n in (4, 16)), Shape(1, 16, 16, 16, 4096, d, True),
+    step_of_decoding(4, 32, 8, 2000, d), Shape(2, 8, 1, 16, 100000, d, True))]
 NEIGHBOURS = {1000: 1024, 4097: 4096}  # a length that is no multiple of a tile, and one that is: of the same batch
 MORE = [*(shape(128, 4096, causal, heads=64, kv_heads=8) for causal in (False, True)),
         *(shape(256, 4096, causal) for causal in (False, True)),

@@ -51,6 +51,7 @@ const std::map<std::string, Generator> generators = {
     {"comparison", {compare_file, more_table}},
     {"few", {"docs/results/few.json", peers_table}},
     {"decoding", {"docs/results/decoding.json", decoding_table}},
+    {"last-block", {"docs/results/last-block.json", last_block_table}},
     {"pages-beside", {"docs/results/pages.json", pages_beside_table}},
     {"varlen-beside", {"docs/results/varlen.json", varlen_beside_table}},
     {"lists-beside", {"docs/results/lists.json", lists_beside_table}},

@@ -46,6 +46,7 @@ std::string cost_model_table(const nlohmann::json& r, const Arguments& arguments
 // variants.cpp
 std::string variants_table(const nlohmann::json& r, const Arguments& arguments);
 std::string variant_times_table(const nlohmann::json& r, const Arguments& arguments);
+std::string last_block_table(const nlohmann::json& r, const Arguments& arguments);
 std::string orders_table(const nlohmann::json& r, const Arguments& arguments);
 
 // lcsf.cpp

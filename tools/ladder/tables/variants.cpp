@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -93,6 +94,30 @@ std::string variant_times_table(const nlohmann::json& r, const Arguments& argume
                       fmt::format("{:.0f}", row.at("tflops").get<double>()));
     return fmt::format("{}\nTFLOP/s, bf16, {}; medians of interleaved launches. {}", table.markdown(), on_the_grid,
                        caption_under_load(r));
+}
+
+/// Rung 27's merge by a second kernel and by the last block to have a part, where keys are many; the mean is of all problems.
+std::string last_block_table(const nlohmann::json& r, const Arguments&) {
+    Pivot table{{"queries", "causal", "sequences", "heads", "of K and V", "keys"}};
+    double by_kernel = 0, logarithms = 0, problems = 0;
+    for (const auto& row : r.at("rows")) {  // of each problem first the kernel's
+        const auto& shape = row.at("shape");
+        const double ms = row.at("ms");
+        const bool by_last = row.at("stage") == "27-merge/last_block";
+        if (by_last)
+            logarithms += std::log(by_kernel / ms), ++problems;
+        else
+            by_kernel = ms;
+        if (shape.at("head_dim") != 128 || shape.at("n_k") < 8192) continue;
+        std::vector<std::string> problem;
+        for (const char* size : {"n_q", "causal", "batch", "heads", "kv_heads", "n_k"})
+            problem.push_back(shape.at(size).is_boolean() ? shape.at(size) ? "yes" : "no" : shape.at(size).dump());
+        table.add(problem, by_last ? "last block" : "merge kernel", fmt::format("{:.1f}", 1000 * ms));
+        if (by_last) table.add(problem, "of the kernel's speed", fmt::format("{:.2f}", by_kernel / ms));
+    }
+    return fmt::format("{}\nMicroseconds, d = 128, problems of at least 8192 keys. Geometric mean of all {:.0f} in the result file: "
+                       "{:.3f}. {}",
+                       table.markdown(), problems, std::exp(logarithms / problems), caption_under_load(r));
 }
 
 /// The orders of tasks of rung 11, and the rungs below: speed, and bytes read from device memory.
