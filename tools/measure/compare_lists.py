@@ -27,8 +27,8 @@ from problems import shape
 
 BLOCK = 128  # queries, and keys
 LISTS, DENSE, FLEX = "26-block-lists", "14-lcsf", "peer:flex_attention"
-# By d, if what rung 14 chooses has others than rung 26: what has the bits of rung 26 where all blocks are listed.
-SAME_TILES = {128: DENSE + "/2 x 128 keys, 2 slots, one block each, turns"}
+# By d, if what rung 14 chooses has other tiles: the variant that has the bits of rung 26 where all blocks are listed.
+SAME_TILES = {128: DENSE + "/2 x 128 keys, 2 slots, dynamic, turns"}
 CHECKED_ROWS = 64
 
 
