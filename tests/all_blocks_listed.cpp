@@ -25,7 +25,7 @@ using attention::Values;
 const flashladder::Stage& same_tiles(int d) {
     const auto same = std::ranges::find_if(attention::configurations, [d](const Configuration& c) {
         return c.d == d && c.consumers == (d == 64 ? 4 : 2) && c.B_c == (d == 64 ? keys_of_step<64> : keys_of_step<128>) &&
-               c.turns;
+               c.turns && c.schedule == lcsf::Schedule::dynamic;
     });
     REQUIRE(same != attention::configurations.end());
     return attention::find_stage("14-lcsf/" + to_string(*same));

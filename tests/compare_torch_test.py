@@ -23,9 +23,11 @@ import card
 import checks
 import compare_lists as cl
 import compare_torch as ct
+import compare_varlen as cv
 import kernels
 import problems
 import training_step as ts
+import tune
 from kernels import CUDNN, FLASH
 from problems import Shape
 
@@ -571,6 +573,42 @@ class Lists(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
             cl.parse(["--n", "1000"])
         self.assertIn("--n is 1000, but must be a multiple of 128", said.getvalue())
+
+    def test_rung_14_has_the_variants_with_the_same_tiles(self):
+        known = tune.configurations()
+        for d, name in cl.SAME_TILES.items():
+            configuration = known[name.removeprefix(cl.DENSE + "/")]
+            self.assertEqual((configuration.d, 64 * configuration.consumers, configuration.B_c), (d, cl.BLOCK, cl.BLOCK))
+
+
+class Only(unittest.TestCase):
+    def test_some_problems_by_how_their_names_begin(self):
+        self.assertEqual([str(p) for p in cl.parse(["--only", "100%", "b"]).patterns], ["100%", "butterfly"])
+        self.assertEqual(cl.parse([]).patterns, cl.PATTERNS)
+        all_of_them = cv.parse([]).problems
+        self.assertEqual(len(all_of_them), 26)
+        self.assertEqual(sum(len(lengths) == 8 for *_, lengths in all_of_them.values()), 14)
+        some = cv.parse(["--only", "d 192/192 causal", "d 256"]).problems
+        self.assertEqual(list(some), ["d 192/192 causal, 8 up to 2048", "d 256/256, 8 up to 2048", "d 256/256 causal, 8 up to 2048"])
+        self.assertEqual([of[:3] for of in some.values()], [(192, 192, True), (256, 256, False), (256, 256, True)])
+
+    def test_what_cannot_be_is_refused(self):
+        for tool in cl, cv:
+            for arguments, says in ((["--only", "nobody"], "no problem begins with 'nobody'"),
+                                    (["--only", "", "--json", "/nowhere/a.json"], "run all problems first")):
+                with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+                    tool.parse(arguments)
+                self.assertIn(says, said.getvalue())
+
+    def test_some_problems_are_written_beside_those_of_the_whole_run_which_replaces_both(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "varlen.json")
+            for result, more, found in (({"rows": [1]}, None, {"rows": [1]}),
+                                        ({"rows": [2]}, ["d 256"], {"rows": [1], "more": {"rows": [2]}}),
+                                        ({"rows": [3]}, ["d 256"], {"rows": [1], "more": {"rows": [3]}}),
+                                        ({"rows": [4]}, None, {"rows": [4]})):
+                ct.write_rows(result, file, more)
+                self.assertEqual(json.loads(file.read_text()), found)
 
 
 class Interface(unittest.TestCase):

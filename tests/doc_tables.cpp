@@ -144,6 +144,38 @@ TEST_CASE("pages and sequences beside peers: microseconds, and the fastest peer 
     CHECK(project.has("varlen-beside rung=26b", "| 192 | 128 | yes | 16 | 8 up to 2048 | 8000 | 100.0 | wrong | 150.0 | 1.50 |"));
 }
 
+TEST_CASE("problems that were run again alone are behind the others, with their own card") {
+    const auto row = [](const char* stage, int d, double ms) {
+        return json{{"stage", stage}, {"ms", ms}, {"tflops", 1 / ms},
+                    {"shape", {{"head_dim", d}, {"value_dim", d}, {"causal", true}, {"heads", 16},
+                               {"sequences", "2 up to 9"}, {"rows", 10}}}};
+    };
+    const json again = {row("26b-varlen", 64, 0.3), row("peer:varlen_attn", 64, 0.9)},
+               other = {row("26b-varlen", 256, 0.1), row("peer:varlen_attn", 256, 0.2)};
+    json result = measured({{"rows", {row("26b-varlen", 64, 0.5), row("peer:varlen_attn", 64, 0.5), row("26b-varlen", 128, 0.1),
+                                      row("peer:varlen_attn", 128, 0.1)}}});
+    const Project project;
+    const std::string request = "varlen-beside rung=26b";
+    const auto write_more = [&](const json& rows) {
+        result["more"] = measured({{"rows", rows}, {"gpu", "another card"}, {"torch", "2.12"}, {"cudnn", "9.2"}});
+        project.write("varlen.json", result);
+    };
+    const std::string first = "| 128 | 128 | yes | 16 | 2 up to 9 | 10 | 100.0 | 100.0 | 1.00 |\n",
+                      of_another = "in another run: PyTorch 2.12, cuDNN 9.2. another card" + of_the_card.substr(6);
+    write_more(other);
+    CHECK(project.table(request).find("| 64 | 64 | yes | 16 | 2 up to 9 | 10 | 500.0 | 500.0 | 1.00 |\n" + first +
+                                      "| 256 | 256 | yes | 16 | 2 up to 9 | 10 | 100.0 | 200.0 | 2.00 |\n\n") != std::string::npos);
+    CHECK(ends_with(project.table(request), of_the_card + "The last line, " + of_another));
+    CHECK(project.table(request).find("geometric mean 1.260, lowest 1.00") != std::string::npos);  // of 1, 1 and 2
+    json both = again;
+    both.insert(both.end(), other.begin(), other.end());
+    write_more(both);
+    const std::string second = "| 64 | 64 | yes | 16 | 2 up to 9 | 10 | 300.0 | 900.0 | 3.00 |\n";
+    CHECK(project.table(request).find("|---:|\n" + first + second) != std::string::npos);
+    CHECK(project.table(request).find(" 500.0 ") == std::string::npos);
+    CHECK(ends_with(project.table(request), of_the_card + "The last 2 lines, " + of_another));
+}
+
 TEST_CASE("lists beside flex_attention: times of one problem in a line, and what is missing or wrong stays visible") {
     const auto row = [](const char* stage, const char* lists, double ms) {
         json shape = attention(128, 16384, true, 1, 16, 16);
@@ -158,9 +190,24 @@ TEST_CASE("lists beside flex_attention: times of one problem in a line, and what
     const json result = measured(
         {{"rows", {row("14-lcsf", "50%", 1.0), half, row("peer:flex_attention", "50%", 1.1), tenth, wrong}}});
     project.write("lists.json", result);
-    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 50% | 13% | 0.500 | 1.100 | 1.000 | 0.51 | 2.00 |"));
-    CHECK(project.has("lists-beside rung=26", "| 128 | yes | 10% | 13% | 0.100 | wrong |  |  |  |"));
-    CHECK(project.table("lists-beside rung=26").find("geometric mean 2.000, lowest 2.00") != std::string::npos);
+    const std::string request = "lists-beside rung=26";
+    CHECK(project.has(request, "| 128 | yes | 50% | 13% | 0.500 | 1.100 | 1.000 |  | 0.51 | 2.00 |"));
+    CHECK(project.has(request, "| 128 | yes | 10% | 13% | 0.100 | wrong |  |  |  |  |"));
+    CHECK(project.table(request).find("geometric mean 2.000, lowest 2.00") != std::string::npos);
+    CHECK(ends_with(project.table(request), of_the_card));
+    // Rung 14 with the tiles of 26 comes before and behind the one as it is, and is no rung of which a line is.
+    json all_blocks = row("26-block-lists", "100%", 0.9), same_tiles = row("14-lcsf/2 x 128 keys", "100%", 0.8);
+    all_blocks["time_of_dense"] = 1.1, all_blocks["time_of_same_tiles"] = 1.0124;
+    json more = measured({{"rows", {same_tiles, row("14-lcsf", "100%", 0.7), all_blocks}}});
+    json with_more = result;
+    with_more["more"] = more;
+    project.write("lists.json", with_more);
+    CHECK(project.has(request, "| 128 | yes | 50% | 13% | 0.500 | 1.100 | 1.000 |  | 0.51 | 2.00 |"));
+    CHECK(project.has(request, "| 128 | yes | 100% | 13% | 0.900 |  | 0.700 | 0.800 (1.012) | 1.10 |  |"));
+    CHECK(project.table(request).find("\nThe last line, in another run: ") != std::string::npos);
+    same_tiles.erase("ms"), all_blocks.erase("time_of_same_tiles");
+    project.write("lists.json", measured({{"rows", {row("14-lcsf", "100%", 0.7), same_tiles, all_blocks}}}));
+    CHECK(project.has(request, "| 128 | yes | 100% | 13% | 0.900 |  | 0.700 | wrong | 1.10 |  |"));
 }
 
 TEST_CASE("a training step: two passes of each model, of what was timed, beside the fastest peer") {

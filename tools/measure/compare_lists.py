@@ -4,13 +4,13 @@ run on a GPU: each is checked first, then timed.
 
     tools/measure/compare_lists.py --json docs/results/lists.json      28 problems: the table in lesson 26
     tools/measure/compare_lists.py --n 4096 --rounds 5                 the same patterns, of shorter sequences
+    tools/measure/compare_lists.py --only 100% --json docs/results/lists.json    some of them, into 'more' of that file
 
 Needs what tools/measure/compare_torch.py does, and a PyTorch that can compile. flex_attention is compiled once for each
 head size and mask; its block masks say which blocks need no mask of single scores. Ends with 1 if a stage is wrong.
 """
 import argparse
 import dataclasses
-import json
 import math
 import pathlib
 import random
@@ -20,13 +20,15 @@ import time
 
 from card import clocks_of
 from checks import ALLOWED_ERROR, errors
-from compare_torch import (copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, random_inputs, speed_ratio,
-                           time_variants)
+from compare_torch import (check_only, copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, random_inputs,
+                           speed_ratio, time_variants, write_rows)
 from kernels import LIBRARY, lists_run, open_library, stage_run, torch
 from problems import shape
 
 BLOCK = 128  # queries, and keys
 LISTS, DENSE, FLEX = "26-block-lists", "14-lcsf", "peer:flex_attention"
+# By d, if what rung 14 chooses has other tiles: the variant that has the bits of rung 26 where all blocks are listed.
+SAME_TILES = {128: DENSE + "/2 x 128 keys, 2 slots, dynamic, turns"}
 CHECKED_ROWS = 64
 
 
@@ -113,6 +115,9 @@ def compare(of, pattern, library, options):
     first, blocks = (torch.tensor(numbers, dtype=torch.int32, device="cuda") for numbers in lists_of(mask))
     inputs, skipped = random_inputs(of, torch.bfloat16), {}
     runs = {LISTS: lists_run(library, LISTS, of, "bf16", first, blocks), DENSE: stage_run(library, DENSE, of, "bf16")}
+    same_tiles = SAME_TILES.get(of.head_dim) if pattern.density == 100 else None
+    if same_tiles:
+        runs[same_tiles] = stage_run(library, same_tiles, of, "bf16")
     try:
         runs[FLEX] = flex_run(of, mask)
         runs[FLEX](*inputs[0])
@@ -141,16 +146,20 @@ def compare(of, pattern, library, options):
                     "launches": launches, "tflops": 4 * of.batch * of.heads * of.head_dim * computed / ms / 1e9,
                     "ratio_flex": speed_ratio(times[name], times.get(FLEX)),
                     "time_of_dense": statistics.median(a / b for a, b in zip(times[name], times[DENSE]))}
+            if same_tiles in times:
+                row["time_of_same_tiles"] = statistics.median(a / b for a, b in zip(times[name], times[same_tiles]))
         result.append(row)
     return result, skipped, state, matmul_tflops(times), copy_gb_per_s(times)
 
 
 def table(rows):
     cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
-    return format_table(["stage", "ms", "min", "max", "TFLOP/s", "x flex", "of dense", "of all scores", "error"],
+    return format_table(["stage", "ms", "min", "max", "TFLOP/s", "x flex", "of dense", "of same tiles",
+                         "of all scores", "error"],
                         [[row["stage"], cell(row, "ms", ".3f") or row.get("wrong", ""), cell(row, "ms_min", ".3f"),
                           cell(row, "ms_max", ".3f"), cell(row, "tflops", ".0f"), cell(row, "ratio_flex", ".2f"),
-                          cell(row, "time_of_dense", ".3f"), cell(row, "share", ".3f"), cell(row, "error", ".1e")]
+                          cell(row, "time_of_dense", ".3f"), cell(row, "time_of_same_tiles", ".3f"),
+                          cell(row, "share", ".3f"), cell(row, "error", ".1e")]
                          for row in rows])
 
 
@@ -159,6 +168,8 @@ def parse(arguments=None):
     parser.add_argument("--n", type=int, default=16384, help="a multiple of 128")
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", nargs="+", metavar="LISTS", help="of the patterns those that begin so; of the result "
+                        "file, which must be there, it writes 'more' alone")
     parser.add_argument("--json", type=pathlib.Path, help="result file, written after each problem")
     parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
@@ -167,6 +178,8 @@ def parse(arguments=None):
         parser.error(f"--n is {options.n}, but must be a multiple of {BLOCK}")
     if min(options.heads, options.rounds) < 1:
         parser.error("--heads and --rounds are at least 1")
+    names = check_only(parser, options, [str(pattern) for pattern in PATTERNS])
+    options.patterns = [pattern for pattern in PATTERNS if str(pattern) in names]
     return options
 
 
@@ -178,7 +191,7 @@ def main():
     for head_dim in (64, 128):
         for causal in (False, True):
             of = shape(head_dim, options.n, causal, 1, options.heads)
-            for pattern in PATTERNS:
+            for pattern in options.patterns:
                 rows, skipped, state, matmul, copy = compare(of, pattern, library, options)
                 states.append(state), matmuls.append(matmul), copies.append(copy)
                 result["rows"] += rows
@@ -189,7 +202,7 @@ def main():
                 for name, why in skipped.items():
                     print(f"skipped: {name}: {why}")
                 if options.json:
-                    options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
+                    write_rows(result, options.json, more=options.only)
     beside = [row["ratio_flex"] for row in result["rows"] if row["stage"] == LISTS and row.get("ratio_flex")]
     if beside:
         print(f"\n{LISTS}: {statistics.geometric_mean(beside):.3f} x flex_attention in geometric mean, lowest {min(beside):.2f}")

@@ -416,11 +416,27 @@ def write_result(result, options):
     """To the result file. Its rows and what --more has found are measured at different times: one stays as it is while
     the other is written."""
     before = json.loads(options.json.read_text()) if options.json.exists() else {}
-    if options.grid == "more":
-        result = before | {"more": result}
-    elif "more" in before:
+    if options.grid != "more" and "more" in before:
         result = result | {"more": before["more"]}
-    options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_rows(result, options.json, options.grid == "more")
+
+
+def write_rows(result, file, more):
+    """To the result file: all of it, or of one that is there 'more' alone, which has a card and a date of its own."""
+    if more:
+        result = json.loads(file.read_text()) | {"more": result}
+    file.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def check_only(parser, options, names):
+    """Those of the names of problems that --only asks for, which begin with one of its words; all, without it. An error of
+    the parser if a word fits none, or if the result file that it adds to is not there."""
+    for word in options.only or []:
+        if not any(name.startswith(word) for name in names):
+            parser.error(f"--only: no problem begins with '{word}'; the first one is '{names[0]}'")
+    if options.only and options.json and not options.json.exists():
+        parser.error(f"--only adds to {options.json}, which is not there: run all problems first")
+    return [name for name in names if name.startswith(tuple(options.only or [""]))]
 
 
 def main():

@@ -3,13 +3,13 @@
 checked first, then timed.
 
     tools/measure/compare_varlen.py --json docs/results/varlen.json    26 problems: a table in lesson 26b
+    tools/measure/compare_varlen.py --only 'd 256' --json docs/results/varlen.json    some of them, into 'more' of that file
 
 Peers: PyTorch's varlen_attn; FlashInfer with FlashAttention-3's kernel; FlashAttention-4, where they are installed; and
 cuDNN with each sequence padded to the longest one. Needs what tools/measure/compare_torch.py does. Ends with 1 if the stage
 is wrong.
 """
 import argparse
-import json
 import math
 import pathlib
 import random
@@ -18,7 +18,8 @@ import sys
 
 from card import clocks_of
 from checks import ALLOWED_ERROR
-from compare_torch import (copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, speed_ratio, time_variants)
+from compare_torch import (check_only, copy_gb_per_s, first_line, format_table, matmul_tflops, new_result, speed_ratio,
+                           time_variants, write_rows)
 from kernels import (LIBRARY, Sequences, flash_attention_varlen_run, flashinfer_varlen_run, open_library, padded_run,
                      torch, varlen_attn_run, varlen_run)
 
@@ -38,6 +39,14 @@ def lengths_of_batches():
             "32 up to 512": [draw.randint(1, 512) for _ in range(32)],
             "4 up to 16384": [draw.randint(4096, 16384) for _ in range(4)],
             "1 of 16384, 31 up to 256": [16384] + [draw.randint(1, 256) for _ in range(31)]}
+
+
+def problems():
+    """{"d 192/128 causal, 8 up to 2048": (head_dim, value_dim, causal, what the sequences are, their lengths)}"""
+    batches = list(lengths_of_batches().items())
+    return {f"d {head_dim}/{value_dim}{' causal' if causal else ''}, {name}": (head_dim, value_dim, causal, name, lengths)
+            for head_dim, value_dim in HEAD_SIZES + OTHER_HEAD_SIZES for causal in (False, True)
+            for name, lengths in (batches if (head_dim, value_dim) in HEAD_SIZES else batches[:1])}
 
 
 def inputs_of(of):
@@ -98,39 +107,45 @@ def compare(of, name, lengths, library, options):
     return result, skipped, state, matmul_tflops(times), copy_gb_per_s(times)
 
 
-def main():
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--only", nargs="+", metavar="PROBLEM", help="those whose line above their numbers begins so; of "
+                        "the result file, which must be there, it writes 'more' alone")
     parser.add_argument("--json", type=pathlib.Path, help="result file, written after each problem")
     parser.add_argument("--library", type=pathlib.Path, default=LIBRARY)
     parser.add_argument("--no-graph", action="store_true", help="launch from the host instead of a CUDA graph")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    all_of_them = problems()
+    options.problems = {title: all_of_them[title] for title in check_only(parser, options, list(all_of_them))}
+    return options
+
+
+def main():
+    options = parse()
     library = open_library(options.library)
     result = new_result()
     states, matmuls, copies = [], [], []
-    batches = list(lengths_of_batches().items())
-    for head_dim, value_dim in HEAD_SIZES + OTHER_HEAD_SIZES:
-        for causal in (False, True):
-            for name, lengths in batches if (head_dim, value_dim) in HEAD_SIZES else batches[:1]:
-                cu = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
-                of = Sequences(cu, max(lengths), options.heads, options.heads, head_dim, value_dim, causal)
-                rows, skipped, state, matmul, copy = compare(of, name, lengths, library, options)
-                states.append(state), matmuls.append(matmul), copies.append(copy)
-                result["rows"] += rows
-                result["skipped"] |= skipped
-                result |= {"driver": state.get("driver_version", "unknown"), "clocks": clocks_of(states),
-                           "matmul_tflops": statistics.median(matmuls), "copy_gb_per_s": statistics.median(copies)}
-                cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
-                print(f"\nd {head_dim}/{value_dim}{' causal' if causal else ''}, {name}")
-                print(format_table(["stage", "us", "TFLOP/s", "x fastest peer", "error"],
-                                   [[row["stage"], format(1000 * row["ms"], ".1f") if "ms" in row else row["wrong"],
-                                     cell(row, "tflops", ".0f"), cell(row, "ratio_fastest", ".3f"), cell(row, "error", ".1e")]
-                                    for row in rows]), flush=True)
-                for peer, why in skipped.items():
-                    print(f"skipped: {peer}: {why}")
-                if options.json:
-                    options.json.write_text(json.dumps(result, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    for title, (head_dim, value_dim, causal, name, lengths) in options.problems.items():
+        cu = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
+        of = Sequences(cu, max(lengths), options.heads, options.heads, head_dim, value_dim, causal)
+        rows, skipped, state, matmul, copy = compare(of, name, lengths, library, options)
+        states.append(state), matmuls.append(matmul), copies.append(copy)
+        result["rows"] += rows
+        result["skipped"] |= skipped
+        result |= {"driver": state.get("driver_version", "unknown"), "clocks": clocks_of(states),
+                   "matmul_tflops": statistics.median(matmuls), "copy_gb_per_s": statistics.median(copies)}
+        cell = lambda row, key, form: "" if row.get(key) is None else format(row[key], form)
+        print(f"\n{title}")
+        print(format_table(["stage", "us", "TFLOP/s", "x fastest peer", "error"],
+                           [[row["stage"], format(1000 * row["ms"], ".1f") if "ms" in row else row["wrong"],
+                             cell(row, "tflops", ".0f"), cell(row, "ratio_fastest", ".3f"), cell(row, "error", ".1e")]
+                            for row in rows]), flush=True)
+        for peer, why in skipped.items():
+            print(f"skipped: {peer}: {why}")
+        if options.json:
+            write_rows(result, options.json, more=options.only)
     for peer in PEERS:
         ratios = [row["ratios"][peer] for row in result["rows"] if row["stage"] == STAGE and peer in row.get("ratios", {})]
         if ratios:

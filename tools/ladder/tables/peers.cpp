@@ -77,6 +77,27 @@ struct BesidePeers {
     }
 };
 
+/// Rows of all problems of a result file: behind the others those that were run by themselves (--only), instead of what the
+/// others have of the same problems.
+struct WithMore {
+    nlohmann::json rows = nlohmann::json::array();
+    std::string caption;  // of the card; of that of the others too
+
+    explicit WithMore(const nlohmann::json& r) : caption(caption_under_load(r)) {
+        const nlohmann::json more = r.value("more", nlohmann::json());
+        std::set<nlohmann::json> again;
+        if (!more.is_null())
+            for (const auto& row : more.at("rows")) again.insert(row.at("shape"));
+        for (const auto& row : r.at("rows"))
+            if (!again.contains(row.at("shape"))) rows.push_back(row);
+        if (again.empty()) return;
+        rows.insert(rows.end(), more.at("rows").begin(), more.at("rows").end());
+        caption += fmt::format("The last {}, in another run: PyTorch {}, cuDNN {}. {}",
+                               again.size() == 1 ? "line" : fmt::format("{} lines", again.size()),
+                               more.value("torch", "unknown"), more.value("cudnn", "unknown"), caption_under_load(more));
+    }
+};
+
 }  // namespace
 
 /// What `compare_torch.py --more` has found: other problems, and the speed over a longer time.
@@ -244,31 +265,39 @@ std::string pages_beside_table(const nlohmann::json& r, const Arguments&) {
 
 /// Sequences of unlike length, packed.
 std::string varlen_beside_table(const nlohmann::json& r, const Arguments&) {
-    const BesidePeers beside(r.at("rows"));
-    const Table table = microseconds_beside(r.at("rows"), beside, {{"d", "head_dim"}, {"of V", "value_dim"}, {"causal", "causal"},
+    const WithMore all(r);
+    const BesidePeers beside(all.rows);
+    const Table table = microseconds_beside(all.rows, beside, {{"d", "head_dim"}, {"of V", "value_dim"}, {"causal", "causal"},
                                                                    {"heads", "heads"}, {"sequences", "sequences"}, {"rows in all", "rows"}}, false);
     return fmt::format("{}\nMicroseconds, bf16. Last column: the highest rung and the fastest of the others; {}. PyTorch {}, "
                        "cuDNN {}. {}",
                        table.markdown(), beside.mean_and_lowest(), r.value("torch", "unknown"), r.value("cudnn", "unknown"),
-                       caption_under_load(r));
+                       all.caption);
 }
 
-/// Lists of blocks: rung 26, flex_attention with the same blocks, and rung 14 with all of them.
+/// Lists of blocks: rung 26, flex_attention with the same blocks, and rung 14 with all of them; the latter also with the tiles
+/// of rung 26, a variant, where that was timed.
 std::string lists_beside_table(const nlohmann::json& r, const Arguments&) {
-    const auto& all = r.at("rows");
-    Table table({"d", "causal", "lists", "of all scores", "26", "flex_attention", "14, all blocks", "time of 14's",
-                 "times as fast as flex_attention"});
+    const WithMore with_more(r);
+    const nlohmann::json& all = with_more.rows;
+    Table table({"d", "causal", "lists", "of all scores", "26", "flex_attention", "14, all blocks", "14, same tiles",
+                 "time of 14's", "times as fast as flex_attention"});
     double logarithms = 0, lowest = INFINITY;
     int compared = 0;
     for (const auto& row : all) {
         if (!row.at("stage").get<std::string>().starts_with("26")) continue;
         const auto& shape = row.at("shape");
-        const auto ms_of = [&](const char* name) -> std::string {
-            for (const auto& other : all)
-                if (other.at("shape") == shape && other.at("stage").get<std::string>().starts_with(name))
+        const auto ms_of = [&](const char* name, bool variant = false) -> std::string {
+            for (const auto& other : all) {
+                const std::string stage = other.at("stage");
+                if (other.at("shape") == shape && stage.starts_with(name) && (stage.find('/') != stage.npos) == variant)
                     return other.contains("ms") ? fmt::format("{:.3f}", other.at("ms").get<double>()) : "wrong";
+            }
             return "";
         };
+        std::string same_tiles = ms_of("14", true);
+        if (row.contains("time_of_same_tiles"))
+            same_tiles += fmt::format(" ({:.3f})", row.at("time_of_same_tiles").get<double>());
         const nlohmann::json ratio = row.value("ratio_flex", nlohmann::json());
         if (!ratio.is_null()) {
             logarithms += std::log(ratio.get<double>()), ++compared;
@@ -276,14 +305,14 @@ std::string lists_beside_table(const nlohmann::json& r, const Arguments&) {
         }
         table.add({shape.at("head_dim").dump(), shape.at("causal").get<bool>() ? "yes" : "no", shape.at("lists"),
                    fmt::format("{:.0f}%", 100 * row.at("share").get<double>()), ms_of("26"), ms_of("peer:flex"), ms_of("14"),
-                   row.contains("time_of_dense") ? fmt::format("{:.2f}", row.at("time_of_dense").get<double>()) : "",
+                   same_tiles, row.contains("time_of_dense") ? fmt::format("{:.2f}", row.at("time_of_dense").get<double>()) : "",
                    ratio.is_null() ? "" : fmt::format("{:.2f}", ratio.get<double>())});
     }
-    return fmt::format("{}\nMilliseconds, bf16, {} heads, N = {}, in one run. Last column: geometric mean {:.3f}, lowest {:.2f}. "
-                       "PyTorch {}. {}",
+    return fmt::format("{}\nMilliseconds, bf16, {} heads, N = {}, each line in one run. In brackets: the time of "
+                       "26, if that of 14 with the same tiles is 1. Last column: geometric mean {:.3f}, lowest {:.2f}. PyTorch {}. {}",
                        table.markdown(), all.at(0).at("shape").at("heads").dump(), all.at(0).at("shape").at("n_q").dump(),
                        compared ? std::exp(logarithms / compared) : 0, compared ? lowest : 0, r.value("torch", "unknown"),
-                       caption_under_load(r));
+                       with_more.caption);
 }
 
 /// Attention's part of a training step of some models: the forward pass, and both passes.
