@@ -50,7 +50,8 @@ struct MergedByLast : PartOfAttention<Element, d, causal, MergedByLast<Element, 
         }
     }
 
-    /// By one warp. A lane weighs a part of 32, and has pairs of columns of O.
+    /// By one warp. A lane weighs a part of 32, and has pairs of columns of O, of so many parts under way at once.
+    static constexpr int at_once = 8;
     __device__ __forceinline__ static void merge_row(const Problem& p, int row, int lane) {
         const float* LSE = p.partial.LSE + p.partial.place(row, 0);
         const float2* pairs = reinterpret_cast<const float2*>(p.partial.O + p.partial.place(row, 0) * d) + lane;
@@ -64,13 +65,18 @@ struct MergedByLast : PartOfAttention<Element, d, causal, MergedByLast<Element, 
         for (int first = 0; first < p.parts; first += 32) {
             const float weight = first + lane < p.parts ? expf(LSE[first + lane] - shift) : 0;
             sum += weight;
-#pragma unroll 8
-            for (int n = 0; n < min(32, p.parts - first); ++n) {
-                const float of_part = __shfl_sync(0xFFFFFFFFu, weight, n);
+            for (int next = first; next < min(first + 32, p.parts); next += at_once) {
+                float2 of[at_once][d / 64] = {};
 #pragma unroll
-                for (int c = 0; c < d / 64; ++c) {
-                    const float2 pair = pairs[(first + n) * (d / 2) + c * 32];
-                    O[c].x += of_part * pair.x, O[c].y += of_part * pair.y;
+                for (int n = 0; n < at_once; ++n)
+#pragma unroll
+                    for (int c = 0; c < d / 64; ++c)
+                        if (next + n < p.parts) of[n][c] = pairs[(next + n) * (d / 2) + c * 32];
+#pragma unroll
+                for (int n = 0; n < at_once; ++n) {
+                    const float of_part = __shfl_sync(0xFFFFFFFFu, weight, next - first + n);  // 0 behind the last one
+#pragma unroll
+                    for (int c = 0; c < d / 64; ++c) O[c].x += of_part * of[n][c].x, O[c].y += of_part * of[n][c].y;
                 }
             }
         }
