@@ -44,8 +44,8 @@ struct Gradient {
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
 find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const float* lse, Statistics<B_r>* statistics,
-                std::uint32_t* states, std::uint32_t* added, unsigned* finished,
-                unsigned* taken, int N_q, int padded, int unseen) {
+                std::uint32_t* states, std::uint32_t* tasks_done, unsigned* taken,
+                int N_q, int padded, int unseen) {
     constexpr int lanes = d / chunk;
     const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes, own = threadIdx.x % lanes * chunk;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
@@ -55,8 +55,8 @@ find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const f
     const std::size_t step = (std::size_t(head) * padded + i) / B_r;
     statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
     statistics[step].minus_D[i % B_r] = -D;
-    if (i % B_r == 0) states[step] = untouched, added[step] = 0;
-    if (i % 16 == 0) finished[step * 4 + i % B_r / 16] = 0;
+    if (i % B_r == 0) states[step] = untouched;
+    if (i % 16 == 0) tasks_done[step * 4 + i % B_r / 16] = 0;
     if (i == 0 && head == 0) *taken = 0;
 }
 
@@ -97,7 +97,6 @@ struct Backward {
         const Statistics<B_r>* statistics;
         QuerySums sums;
         Gradient<Element> dQ;
-        unsigned* finished;  // of each 16 queries, whether somebody makes dQ of them
     };
     /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is not kept:
     /// registers are for products, and those who load have few.
@@ -199,11 +198,9 @@ struct Backward {
         const unsigned number;
         unsigned steps = 0;  // so far
 
-        /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for. That it has been added
-        /// is told a turn later, when it has long been true.
+        /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
         __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task, const lcsf::TaskConsumer& tasks) {
             if (threadIdx.x % 32 != 0) return;
-            int before = -1;
             for (Step step = task.step(0); step.t < task.steps(); task.advance(step), ++steps) {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
@@ -212,20 +209,12 @@ struct Backward {
                 shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
-                if (before >= 0) tell<1>(p, before);
-                before = place;
             }
-            if (before >= 0) tell<0>(p, before);
+            p.sums.complete();
             const lcsf::RingPosition<tasks_behind> at = {int(tasks.before % tasks_behind), tasks.before / tasks_behind % 2};
             shared.added.wait_empty(at);
             if (number == 0) shared.task_added[at.slot] = tasks.task;
             ptx::barrier_arrive(shared.added.full[at.slot]);
-        }
-        /// All has been added but `pending` later ones.
-        template <int pending>
-        __device__ __forceinline__ static void tell(const Problem& p, int place) {
-            ptx::bulk_wait<pending>();
-            ptx::add_release(p.sums.blocks_done + place, 1);
         }
     };
 
@@ -237,7 +226,8 @@ struct Backward {
     __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks) {
         for (unsigned n = tasks < tasks_behind ? 0 : tasks - tasks_behind; n < tasks; ++n) finish_queries(c, p, n);
     }
-    /// dQ of all steps of a task whose sums are complete, unless another block has been there first. Warps share them out.
+    /// A task has added all that it has to say of dQ. Where it is the last one, dQ is made of the sums: each warp has other
+    /// queries.
     __device__ __forceinline__ static void finish_queries(Consumer& c, const Problem& p, unsigned n) {
         Shared& shared = c.smem.shared;
         const lcsf::RingPosition<tasks_behind> at = {int(n % tasks_behind), n / tasks_behind % 2};
@@ -252,12 +242,10 @@ struct Backward {
             const int t = first + int(lane[0]) * consumers;
             const Step step = done.step(min(t, done.steps() - 1));
             const int place = done.place_of(step);
-            const bool is_mine = t < done.steps() &&
-                                 ptx::load_acquire(p.sums.blocks_done + place) == unsigned(done.blocks_of_keys(step)) &&
-                                 atomicExch(p.finished + place * 4 + c.warp, 1u) == 0;
+            const bool is_last = t < done.steps() && p.sums.is_last(place * 4 + c.warp, done.blocks_of_keys(step));
             __syncwarp();  // what one lane has acquired, all see
-            for (unsigned mine = __ballot_sync(0xFFFFFFFFu, is_mine); mine != 0; mine &= mine - 1) {
-                const int of = __ffs(mine) - 1;
+            for (unsigned last = __ballot_sync(0xFFFFFFFFu, is_last); last != 0; last &= last - 1) {
+                const int of = __ffs(last) - 1;
                 finish_rows(p, done, __shfl_sync(0xFFFFFFFFu, step.head, of), __shfl_sync(0xFFFFFFFFu, step.block, of), c.warp,
                             lane[0]);
             }
@@ -463,7 +451,7 @@ const Support supports{.stage = "25-lcsf-backward", .head_dims = {64, 128}, .dty
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
 std::size_t scratch_bytes(const AttentionShape& s) {
-    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + 6 * sizeof(std::uint32_t);
+    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + 5 * sizeof(std::uint32_t);
     return steps(s) * step + sizeof(unsigned);
 }
 
@@ -472,8 +460,8 @@ void launch(const BackwardArgs& args) {
     float* sums = static_cast<float*>(args.scratch);
     auto* statistics = reinterpret_cast<Statistics<B_r>*>(sums + steps(s) * B_r * s.head_dim);
     std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
-    std::uint32_t* added = states + steps(s);
-    unsigned *finished = added + steps(s), *taken = finished + 4 * steps(s);
+    std::uint32_t* tasks_done = states + steps(s);  // of each 16 queries
+    unsigned* taken = tasks_done + 4 * steps(s);
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Kernel = Backward<Element, d, causal>;
         const Gradient<Element> dQ{static_cast<Element*>(args.dQ), args.dQ_strides};
@@ -481,10 +469,10 @@ void launch(const BackwardArgs& args) {
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
                       Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, dQ, args.lse,
-                      statistics, states, added, finished, taken, s.n_q, padded, causal ? std::max(0, s.n_q - s.n_k) / B_r : 0);
+                      statistics, states, tasks_done, taken, s.n_q, padded, causal ? std::max(0, s.n_q - s.n_k) / B_r : 0);
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
-        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r, order, args.scale, statistics, {sums, states, added, nullptr}, dQ, finished},
+        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r, order, args.scale, statistics, {sums, states, tasks_done, nullptr}, dQ},
                              taken, args.stream);
     });
 }

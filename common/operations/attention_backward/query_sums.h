@@ -9,15 +9,15 @@
 
 namespace flashladder::attention_backward {
 
-/// How far the sums of a step's queries are; finished: and what is made of them (rung 25).
-enum State : std::uint32_t { untouched, taken, written, finished };
+/// How far the sums of a step's queries are.
+enum State : std::uint32_t { untouched, taken, written };
 
 /// Sums of each place, which is a step's queries of one head: nobody has set them. Who comes first writes, all others add.
 /// If `in_order`, each has a rank, from 0 on, and comes behind all with lower ones: floats that are added in another order
 /// may have other bits. Then a state is how many have come.
 struct QuerySums {
     float* sums;
-    std::uint32_t *states, *blocks_done;  // of each place, untouched at first; of each head of K, or of each place, 0 at first
+    std::uint32_t *states, *blocks_done;  // of each place, untouched at first; of each head of K, or of 16 queries, 0 at first
     std::uint32_t* begun;                 // in order: how many blocks of keys have; 0 at first
 
     /// Whether the caller comes first at a place; else the sums there have been written when this returns. By one thread.
@@ -46,7 +46,7 @@ struct QuerySums {
     }
     /// Until all is written that this thread has put.
     __device__ __forceinline__ void complete() const { ptx::bulk_wait<0>(); }
-    /// By one thread, once the block's sums of this head of K, or of this place, are complete: whether those of all `blocks`
+    /// By one thread, once the block's sums of this head of K, or of these queries, are complete: whether those of all `blocks`
     /// are. Then it sees them.
     __device__ __forceinline__ bool is_last(int of, int blocks) const {
         return ptx::fetch_add_acquire_release(blocks_done + of, 1) == unsigned(blocks - 1);
