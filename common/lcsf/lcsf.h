@@ -26,6 +26,14 @@
 //   finish(state, c, p, task)     by a consumer: what remains to be done when the next task is known, and the output, which
 //                                 goes to c.own(), each warp its own part
 //   store(c, p, task)             by lane 0 of each warp: begins to copy its part of c.own() away
+//
+// And what a kernel may have besides (rung 25):
+//
+//   Shared, init(shared)          memory of a team, c.smem.shared: what consumers and writers tell each other. One thread makes
+//                                 its rings ready. Loads of a step get it, and the slot, behind t
+//   first_loads, own_loads        of so many loads a FirstTile, a consumer's OwnTile, consists; if it says nothing, 1
+//   writers, Writer               so many warps have a Writer{number} each, and call its write(shared, p, task) for each task:
+//                                 they have few registers, and may wait for memory while consumers go on
 #pragma once
 
 #include <concepts>
@@ -47,11 +55,11 @@ constexpr int warpgroup = 128;               // threads
 constexpr std::size_t most_shared_bytes = 232448;  // 227 KB, of a block of sm_90
 
 /// Registers of a thread that loads, and of one that computes, for so many consumers: all that a multiprocessor has.
-template <int consumers>
+template <int consumers, bool with_writers>
 struct Registers {
     static_assert(consumers >= 1 && consumers <= 4, "LCSF: a block has 1 to 4 consumers");
-    static constexpr int producer = consumers <= 2 ? 40 : consumers == 3 ? 32 : 24;
-    static constexpr int consumer = consumers == 1 ? 256 : consumers == 2 ? 232 : consumers == 3 ? 160 : 112;
+    static constexpr int producer = consumers == 4 || with_writers ? 24 : consumers == 3 ? 32 : 40;
+    static constexpr int consumer = consumers == 1 ? 256 : consumers == 2 ? (with_writers ? 240 : 232) : consumers == 3 ? 160 : 112;
 };
 
 /// Whether a kernel before says how many tasks there are.
@@ -77,9 +85,44 @@ constexpr int teams_of = [] {
 template <class Kernel>
 constexpr int consumers_of_block = teams_of<Kernel> * Kernel::consumers;
 
+template <class Kernel>
+constexpr int writers_of = [] {
+    if constexpr (requires { Kernel::writers; })
+        return Kernel::writers;
+    else
+        return 0;
+}();
+template <class Kernel>
+constexpr int first_loads_of = [] {
+    if constexpr (requires { Kernel::first_loads; })
+        return Kernel::first_loads;
+    else
+        return 1;
+}();
+template <class Kernel>
+constexpr int own_loads_of = [] {
+    if constexpr (requires { Kernel::own_loads; })
+        return Kernel::own_loads;
+    else
+        return 1;
+}();
+
+template <class Kernel>
+using RegistersOf = Registers<consumers_of_block<Kernel>, (writers_of<Kernel> > 0)>;
+
+/// Memory of a kernel's own, if it has any.
+template <class Kernel>
+concept HasShared = requires { typename Kernel::Shared; };
+template <class Kernel>
+struct SharedOf {};
+template <HasShared Kernel>
+struct SharedOf<Kernel> {
+    alignas(1024) typename Kernel::Shared shared;
+};
+
 /// Of a team.
 template <class Kernel>
-struct Memory {
+struct Memory : SharedOf<Kernel> {
     using Element = typename Kernel::FirstTile::Element;
     alignas(1024) Element own[Kernel::own_slots][Kernel::consumers][Kernel::OwnTile::elements];
     Element first[Kernel::stages][Kernel::FirstTile::elements], second[Kernel::stages][Kernel::SecondTile::elements];
@@ -212,7 +255,7 @@ struct Checked {
                   "LCSF: a Kernel must have `static Task task(const Problem&, int)`");
     static_assert(requires(const Task& task) { { Kernel::steps(task) } -> std::same_as<int>; },
                   "LCSF: a Kernel must have `static int steps(const Task&)`");
-    static_assert(requires(First tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+    static_assert(HasShared<Kernel> || requires(First tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
                       Kernel::load_first(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "
                      "`static void load_first(FirstTile, ptx::Barrier&, const Problem&, const Task&, int)`");
@@ -248,13 +291,17 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
     TaskProducer tasks(team, teams_of<Kernel>);
     while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
-        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
-        const int steps = Kernel::steps(task);
-        for (int t = 0; t < steps; ++t) {
+        constexpr bool is_dynamic = Kernel::schedule == Schedule::dynamic, has_writers = writers_of<Kernel> > 0;
+        if constexpr (is_dynamic && !has_writers) tasks.ask(taken);
+        for (int t = 0; t < Kernel::steps(task); ++t) {
             smem.first_ring.wait_empty(at);
-            Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
+            if constexpr (HasShared<Kernel>)
+                Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t, smem.shared, at.slot);
+            else
+                Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
             if constexpr (Kernel::own_is_loaded)
                 for (int c = 0; t == 0 && c < Kernel::consumers; ++c) {
+                    if (Kernel::own_slots == 1) own.parity = tasks.before % 2;
                     smem.own_rings[c].wait_empty(own);
                     Kernel::load_own({smem.own[own.slot][c]}, smem.own_rings[c].full[own.slot], p, task, c);
                 }
@@ -263,6 +310,8 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
             at.advance();
         }
         own.advance();
+        // Where a step is long, the rings have room for as long as the answer takes. Who is slow takes less.
+        if constexpr (is_dynamic && has_writers) tasks.ask(taken);
         tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
     }
 }
@@ -274,10 +323,13 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
     Consumer<Kernel> c{smem, number, warp, lane, {number, 1 + team * Kernel::consumers}};
     typename Kernel::State state;
     c.turns.open();
-    for (TaskConsumer tasks(team, teams_of<Kernel>); tasks.task < Kernel::tasks(p);) {
+    TaskConsumer tasks(team, teams_of<Kernel>);
+    while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
         if constexpr (Kernel::own_is_loaded) {
             if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
+            if (Kernel::own_slots == 1) c.own_at.parity = tasks.before % 2;  // one register less than going on to the next
+            if constexpr (requires { Kernel::between(c, p, 0u); }) Kernel::between(c, p, tasks.before);
             smem.own_rings[number].wait_full(c.own_at);
         }
         if (Kernel::works(task, number)) {
@@ -299,7 +351,18 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
         c.own_at.advance();
     }
     c.turns.close();
+    if constexpr (requires { Kernel::end(c, p, 0u); }) Kernel::end(c, p, tasks.before);
     if (lane == 0) ptx::bulk_wait_read<0>();
+}
+
+/// A writer, a warp.
+template <class Kernel>
+__device__ __forceinline__ void write(Memory<Kernel>& smem, const typename Kernel::Problem& p, int number) {
+    typename Kernel::Writer writer{unsigned(number)};
+    for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
+        writer.write(smem.shared, p, Kernel::task(p, tasks.task), tasks);
+        tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
+    }
 }
 
 template <class Kernel>
@@ -315,10 +378,11 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
     if (threadIdx.x == 0) {
         constexpr int warps = 4 * Kernel::consumers;  // one lane of each gives back
         for (int team = 0; team < teams_of<Kernel>; ++team) {
-            for (auto& ring : smem[team].own_rings) ring.init(1, 4);
-            smem[team].first_ring.init(1, warps);
+            for (auto& ring : smem[team].own_rings) ring.init(own_loads_of<Kernel>, 4);
+            smem[team].first_ring.init(first_loads_of<Kernel>, warps);
             smem[team].second_ring.init(1, warps);
-            smem[team].tasks.init(warps);
+            smem[team].tasks.init(warps + writers_of<Kernel>);
+            if constexpr (HasShared<Kernel>) Kernel::init(smem[team].shared);
         }
         ptx::fence_barrier_init();
     }
@@ -326,11 +390,13 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
     __syncthreads();
 
     if (role == 0) {
-        ptx::registers_decrease<Registers<consumers_of_block<Kernel>>::producer>();
+        ptx::registers_decrease<RegistersOf<Kernel>::producer>();
         const int warp = threadIdx.x / 32, team = teams_of<Kernel> == 1 ? 0 : warp;  // a warp for each
         if (warp < teams_of<Kernel> && ptx::elect_one()) produce<Kernel>(smem[team], p, taken, team);
+        if constexpr (writers_of<Kernel> > 0)
+            if (warp >= 1 && warp <= writers_of<Kernel>) write<Kernel>(*smem, p, warp - 1);
     } else {
-        ptx::registers_increase<Registers<consumers_of_block<Kernel>>::consumer>();
+        ptx::registers_increase<RegistersOf<Kernel>::consumer>();
         const int consumer = role - 1, team = teams_of<Kernel> == 1 ? 0 : consumer / Kernel::consumers;
         consume<Kernel>(smem[team], p, team, consumer - team * Kernel::consumers);
     }

@@ -66,59 +66,67 @@ struct TaskSlots {
 /// blocks; then it takes whichever nobody has taken yet. It goes on while `task` is one.
 struct TaskProducer {
     int task;
+    unsigned before = 0;  // tasks of this team
 
     __device__ __forceinline__ explicit TaskProducer(int team = 0, int teams = 1)
-        : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
+        : task(blockIdx.x * teams + team), teams_(teams) {}
 
     /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
     /// at the launch.
-    __device__ __forceinline__ void ask(unsigned* taken) { next_ = teams_of_grid_ + atomicAdd(taken, 1); }
+    __device__ __forceinline__ void ask(unsigned* taken) {
+        unsigned blocks = gridDim.x;
+#ifdef __CUDACC__
+        asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+#endif
+        next_ = int(blocks * teams_) + atomicAdd(taken, 1);
+    }
     /// Tells the consumers, that there is no further one too, and goes on to it.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
-        slots.ring.wait_empty(at_);
-        slots.task[at_.slot] = task = next_;
-        ptx::barrier_arrive(slots.ring.full[at_.slot]);
-        at_.advance();
+        const RingPosition<2> at = {int(before % 2), before / 2 % 2};
+        slots.ring.wait_empty(at);
+        slots.task[at.slot] = task = next_;
+        ptx::barrier_arrive(slots.ring.full[at.slot]);
+        ++before;
     }
     /// The same by any schedule.
     template <Schedule schedule>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
         if constexpr (schedule == Schedule::dynamic) advance(slots);
-        if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
-        if constexpr (schedule == Schedule::one_each) task = tasks;
+        if constexpr (schedule == Schedule::fixed) task += int(gridDim.x * teams_), ++before;
+        if constexpr (schedule == Schedule::one_each) task = tasks, ++before;
     }
 
 private:
-    int teams_of_grid_, next_ = 0;
-    RingPosition<2> at_;
+    int teams_, next_ = 0;
 };
 
 /// The consumers' half: all lanes of a warp, in each warp.
 struct TaskConsumer {
     int task;
+    unsigned before = 0;  // tasks of this team
 
     __device__ __forceinline__ explicit TaskConsumer(int team = 0, int teams = 1)
-        : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
+        : task(blockIdx.x * teams + team), teams_(teams) {}
 
     /// Goes on to the next task, once the producer has said which.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
-        slots.ring.wait_full(at_);
-        task = slots.task[at_.slot];
+        const RingPosition<2> at = {int(before % 2), before / 2 % 2};
+        slots.ring.wait_full(at);
+        task = slots.task[at.slot];
         __syncwarp();  // all lanes have read it
-        if (threadIdx.x % 32 == 0) slots.ring.release(at_);
-        at_.advance();
+        if (threadIdx.x % 32 == 0) slots.ring.release(at);
+        ++before;
     }
     /// The same by any schedule.
     template <Schedule schedule>
     __device__ __forceinline__ void next(TaskSlots& slots, int tasks) {
         if constexpr (schedule == Schedule::dynamic) advance(slots);
-        if constexpr (schedule == Schedule::fixed) task += teams_of_grid_;
-        if constexpr (schedule == Schedule::one_each) task = tasks;
+        if constexpr (schedule == Schedule::fixed) task += int(gridDim.x * teams_), ++before;
+        if constexpr (schedule == Schedule::one_each) task = tasks, ++before;
     }
 
 private:
-    int teams_of_grid_;
-    RingPosition<2> at_;
+    int teams_;
 };
 
 }  // namespace flashladder::lcsf
