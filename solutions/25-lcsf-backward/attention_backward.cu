@@ -56,7 +56,7 @@ find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const f
     statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
     statistics[step].minus_D[i % B_r] = -D;
     if (i % B_r == 0) states[step] = untouched;
-    if (i % 16 == 0) tasks_done[step * 4 + i % B_r / 16] = 0;
+    if (i % B_r == 0) tasks_done[step] = 0;
     if (i == 0 && head == 0) *taken = 0;
 }
 
@@ -66,7 +66,7 @@ find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const f
 template <class Element, int d, bool causal>
 struct Backward {
     static constexpr int consumers = 2, stages = d == 64 ? 3 : 2, own_slots = 1;
-    static constexpr int writers = consumers;  // each for what a consumer leaves of dQ
+    static constexpr int writers = consumers + 1;  // one for what each consumer leaves of dQ, and who counts tasks
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
     static constexpr bool follows_a_kernel = true;
     static constexpr bool turns = false, own_is_loaded = true;
@@ -126,9 +126,16 @@ struct Backward {
             return causal ? min(p.order.T_r - 1, last_key / B_c) + 1 : p.order.T_r;
         }
     };
-    /// What a warp's lane 0 keeps from the beginning of a task to its end: registers are for products.
+    /// What a warp's lane 0 keeps in memory: registers are for products.
     struct Notes {
-        int j, kv_head, batch;
+        int j, kv_head, batch;  // of the task
+        unsigned orders;        // so many has it carried out
+    };
+    /// To consumers: dQ of some of these steps of a task, of 32, is to be made of the sums; nobody adds to them any more.
+    struct Order {
+        int task, first_step;
+        unsigned steps;  // a bit for each
+        bool is_last;    // of the task
     };
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
@@ -137,8 +144,9 @@ struct Backward {
         alignas(16) Statistics<B_r> statistics[stages];
         lcsf::Ring<dS_slots> scores;  // dS
         lcsf::Ring<1> dQ_ring[consumers];
-        lcsf::Ring<tasks_behind> added;  // tasks, all of whose dQ has been added to the sums
-        int task_added[tasks_behind];
+        lcsf::Ring<tasks_behind> added;   // tasks, all of whose dQ has been added to the sums
+        lcsf::Ring<tasks_behind> ordered;
+        Order orders[tasks_behind];
         Notes notes[4 * consumers];  // of each warp
     };
     struct State {
@@ -160,7 +168,9 @@ struct Backward {
     __device__ static void init(Shared& shared) {
         shared.scores.init(4 * consumers, 4);
         for (auto& ring : shared.dQ_ring) ring.init(4, 1);
-        shared.added.init(writers, 4 * consumers);
+        shared.added.init(consumers, 1);
+        shared.ordered.init(1, 4 * consumers);
+        for (Notes& of : shared.notes) of.orders = 0;
     }
 
     // ---- load
@@ -196,11 +206,18 @@ struct Backward {
     // ---- dQ goes to the sums
     struct Writer {
         const unsigned number;
-        unsigned steps = 0;  // so far
+        unsigned steps = 0;  // so far; or orders
 
-        /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
         __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task, const lcsf::TaskConsumer& tasks) {
-            if (threadIdx.x % 32 != 0) return;
+            const lcsf::RingPosition<tasks_behind> at = {int(tasks.before % tasks_behind), tasks.before / tasks_behind % 2};
+            if (number == consumers)
+                count(shared, p, task, tasks.task, at);
+            else if (threadIdx.x % 32 == 0)
+                add(shared, p, task, at);
+        }
+        /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
+        __device__ __forceinline__ void add(Shared& shared, const Problem& p, const Task& task,
+                                            const lcsf::RingPosition<tasks_behind>& added_at) {
             for (Step step = task.step(0); step.t < task.steps(); task.advance(step), ++steps) {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
@@ -211,44 +228,68 @@ struct Backward {
                 shared.dQ_ring[number].release(dQ_at);
             }
             p.sums.complete();
-            const lcsf::RingPosition<tasks_behind> at = {int(tasks.before % tasks_behind), tasks.before / tasks_behind % 2};
-            shared.added.wait_empty(at);
-            if (number == 0) shared.task_added[at.slot] = tasks.task;
-            ptx::barrier_arrive(shared.added.full[at.slot]);
+            shared.added.wait_empty(added_at);
+            ptx::barrier_arrive(shared.added.full[added_at.slot]);
+        }
+        /// A task has added all that it has to say of dQ. Where it is the last one, dQ is to be made of the sums. By a warp, which
+        /// nobody waits for: what it asks for takes microseconds.
+        __device__ __forceinline__ void count(Shared& shared, const Problem& p, const Task& task, int number_of_task,
+                                              const lcsf::RingPosition<tasks_behind>& added_at) {
+            shared.added.wait_full(added_at);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) shared.added.release(added_at);
+            for (int first = 0; first < task.steps(); first += 32) {
+                const int t = first + int(threadIdx.x % 32);
+                const Step step = task.step(min(t, task.steps() - 1));
+                const bool is_last = t < task.steps() && p.sums.is_last(task.place_of(step), task.blocks_of_keys(step));
+                const unsigned last = __ballot_sync(0xFFFFFFFFu, is_last);
+                const bool ends = first + 32 >= task.steps();
+                if (last == 0 && !ends) continue;
+                const lcsf::RingPosition<tasks_behind> at = {int(steps % tasks_behind), steps / tasks_behind % 2};
+                shared.ordered.wait_empty(at);
+                __syncwarp();  // what one lane has acquired, all see
+                if (threadIdx.x % 32 == 0) {
+                    shared.orders[at.slot] = {number_of_task, first, last, ends};
+                    ptx::barrier_arrive(shared.ordered.full[at.slot]);
+                }
+                ++steps;
+            }
         }
     };
 
     // ---- dQ from the sums
     /// While what a task begins with is on its way: of a task before the last one all has been added.
     __device__ __forceinline__ static void between(Consumer& c, const Problem& p, unsigned tasks) {
-        if (schedule == lcsf::Schedule::dynamic && tasks >= tasks_behind) finish_queries(c, p, tasks - tasks_behind);
+        if (schedule == lcsf::Schedule::dynamic && tasks >= tasks_behind) finish_queries(c, p);
     }
     __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks) {
-        for (unsigned n = tasks < tasks_behind ? 0 : tasks - tasks_behind; n < tasks; ++n) finish_queries(c, p, n);
+        for (unsigned n = tasks < tasks_behind ? 0 : tasks - tasks_behind; n < tasks; ++n) finish_queries(c, p);
     }
-    /// A task has added all that it has to say of dQ. Where it is the last one, dQ is made of the sums: each warp has other
-    /// queries.
-    __device__ __forceinline__ static void finish_queries(Consumer& c, const Problem& p, unsigned n) {
+    /// All orders of a task: consumers take turns, each warp has other queries.
+    __device__ __forceinline__ static void finish_queries(Consumer& c, const Problem& p) {
         Shared& shared = c.smem.shared;
-        const lcsf::RingPosition<tasks_behind> at = {int(n % tasks_behind), n / tasks_behind % 2};
-        shared.added.wait_full(at);
-        const Task done = task(p, shared.task_added[at.slot]);
-        __syncwarp();
-        if (c.lane == 0) shared.added.release(at);
         unsigned lane[1] = {unsigned(c.lane)};
         ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
-#pragma unroll 1
-        for (int first = c.number; first < done.steps(); first += 32 * consumers) {
-            const int t = first + int(lane[0]) * consumers;
-            const Step step = done.step(min(t, done.steps() - 1));
-            const int place = done.place_of(step);
-            const bool is_last = t < done.steps() && p.sums.is_last(place * 4 + c.warp, done.blocks_of_keys(step));
-            __syncwarp();  // what one lane has acquired, all see
-            for (unsigned last = __ballot_sync(0xFFFFFFFFu, is_last); last != 0; last &= last - 1) {
-                const int of = __ffs(last) - 1;
-                finish_rows(p, done, __shfl_sync(0xFFFFFFFFu, step.head, of), __shfl_sync(0xFFFFFFFFu, step.block, of), c.warp,
-                            lane[0]);
+        for (bool is_last = false; !is_last;) {
+            const unsigned n = notes(c).orders;
+            const lcsf::RingPosition<tasks_behind> at = {int(n % tasks_behind), n / tasks_behind % 2};
+            shared.ordered.wait_full(at);
+            const Order order = shared.orders[at.slot];
+            __syncwarp();
+            if (c.lane == 0) {
+                shared.ordered.release(at);
+                notes(c).orders = n + 1;
             }
+            __syncwarp();
+            const Task done = task(p, order.task);
+            int turn = 0;
+#pragma unroll 1
+            for (unsigned left = order.steps; left != 0; left &= left - 1)
+                if (turn++ % consumers == c.number) {
+                    const Step step = done.step(order.first_step + __ffs(left) - 1);
+                    finish_rows(p, done, step.head, step.block, c.warp, lane[0]);
+                }
+            is_last = order.is_last;
         }
     }
     /// dQ of a step's queries, 16 of them, from its sums, which lie in the order of an accumulator's registers. By a warp.
@@ -301,7 +342,6 @@ struct Backward {
             c.first.take();
             load_columns(s.lse, shared.statistics[c.first.at.slot].lse);
         }
-        c.smem.second_ring.wait_full(c.first.at);
 #pragma unroll
         for (int u = 0; u < units; ++u) {
             Scores P_t, dS_t;
@@ -311,6 +351,7 @@ struct Backward {
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             ptx::pin(s.P.fragment);
             if (u == 0 && !is_first) give_back_step_before(c);
+            if (u == 0) c.smem.second_ring.wait_full(c.first.at);
             tile::begin_multiply_transposed(dS_t, unit_of(c.own(), units + u), dO_smem, true);
             tile::wait<1>(P_t);
             weigh_transposed<causal>(P_t, s.lse, p.scale * attention::log2_e, last_row - u * unit);
@@ -325,8 +366,9 @@ struct Backward {
     }
     __device__ __forceinline__ static void give_back_step_before(Consumer& c) {
         const int slot = c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1;
-        c.first.give_back({slot});
-        if (c.lane == 0) c.smem.second_ring.release({slot});
+        if (!ptx::elect_one()) return;
+        c.smem.first_ring.release({slot});
+        c.smem.second_ring.release({slot});
     }
     /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step before too.
     __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Task& task, const Step& step) {
@@ -451,7 +493,7 @@ const Support supports{.stage = "25-lcsf-backward", .head_dims = {64, 128}, .dty
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
 std::size_t scratch_bytes(const AttentionShape& s) {
-    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + 5 * sizeof(std::uint32_t);
+    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + 2 * sizeof(std::uint32_t);
     return steps(s) * step + sizeof(unsigned);
 }
 
@@ -460,8 +502,8 @@ void launch(const BackwardArgs& args) {
     float* sums = static_cast<float*>(args.scratch);
     auto* statistics = reinterpret_cast<Statistics<B_r>*>(sums + steps(s) * B_r * s.head_dim);
     std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
-    std::uint32_t* tasks_done = states + steps(s);  // of each 16 queries
-    unsigned* taken = tasks_done + 4 * steps(s);
+    std::uint32_t* tasks_done = states + steps(s);  // of each step
+    unsigned* taken = tasks_done + steps(s);
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Kernel = Backward<Element, d, causal>;
         const Gradient<Element> dQ{static_cast<Element*>(args.dQ), args.dQ_strides};
