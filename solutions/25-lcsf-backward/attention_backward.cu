@@ -318,7 +318,10 @@ struct Backward {
     // ---- compute
     __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
-        if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
+        if (c.lane == 0) {
+            Notes& of = notes(c);
+            of.j = task.j, of.kv_head = task.kv_head, of.batch = task.batch;
+        }
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
         for (Step step = task.step(0); step.t < task.steps(); task.advance(step)) {
