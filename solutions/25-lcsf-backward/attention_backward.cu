@@ -222,8 +222,9 @@ struct Backward {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
+                if (step.t < consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 const bool first = p.sums.template claim<false>(place, 0);
-                shared.dQ_ring[number].wait_full(dQ_at);
+                if (step.t >= consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
             }
@@ -344,6 +345,7 @@ struct Backward {
         if (!ahead || is_first) {
             c.first.take();
             load_columns(s.lse, shared.statistics[c.first.at.slot].lse);
+            c.smem.second_ring.wait_full(c.first.at);
         }
 #pragma unroll
         for (int u = 0; u < units; ++u) {
@@ -354,7 +356,6 @@ struct Backward {
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             ptx::pin(s.P.fragment);
             if (u == 0 && !is_first) give_back_step_before(c);
-            if (u == 0) c.smem.second_ring.wait_full(c.first.at);
             tile::begin_multiply_transposed(dS_t, unit_of(c.own(), units + u), dO_smem, true);
             tile::wait<1>(P_t);
             weigh_transposed<causal>(P_t, s.lse, p.scale * attention::log2_e, last_row - u * unit);
@@ -424,6 +425,7 @@ struct Backward {
         next.advance();
         c.smem.first_ring.wait_full(next);
         load_columns(s.lse, c.smem.shared.statistics[next.slot].lse);
+        c.smem.second_ring.wait_full(next);
     }
     /// Begins dQ of a step, from dS^T of all; a group for each unit of the block.
     __device__ __forceinline__ static void begin_queries(Sums& dQ, const Consumer& c, int dS_slot) {
