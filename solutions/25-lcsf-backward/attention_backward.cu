@@ -107,14 +107,23 @@ struct Backward {
         __device__ __forceinline__ int diagonal() const { return p.N_k - p.N_q; }  // query i sees the keys up to i + diagonal
         __device__ __forceinline__ int first_block() const { return causal ? max(0, j - diagonal()) / B_r : 0; }
         __device__ __forceinline__ int steps() const { return p.group * (p.blocks - first_block()); }
+        /// Blocks of a head come in a circle, which each task enters at another place (multiples of the golden ratio): who adds
+        /// last to a block of queries is another one for each, and so is who adds first.
+        __device__ __forceinline__ int entrance() const {
+            return int(unsigned(j / B_c) * 40503u % 65536u * unsigned(p.blocks - first_block()) >> 16);
+        }
         __device__ __forceinline__ Step step(int t) const {
-            Step step{t, kv_head * p.group, first_block() + t};
-            for (; step.block >= p.blocks; ++step.head) step.block -= p.blocks - first_block();
-            return step;
+            const int of_head = p.blocks - first_block();
+            int head = kv_head * p.group;
+            int n = t;
+            for (; n >= of_head; ++head) n -= of_head;
+            n += entrance();
+            return {t, head, first_block() + (n >= of_head ? n - of_head : n)};
         }
         __device__ __forceinline__ void advance(Step& step) const {
             ++step.t;
-            if (++step.block == p.blocks) step.block = first_block(), ++step.head;
+            if (++step.block == p.blocks) step.block = first_block();
+            if (step.block == first_block() + entrance()) ++step.head;
         }
         /// Where something of a step lies for all heads one after the other, in blocks of queries.
         __device__ __forceinline__ int place_of(const Step& step) const {
@@ -222,9 +231,8 @@ struct Backward {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
-                if (step.t < consumers) shared.dQ_ring[number].wait_full(dQ_at);
+                shared.dQ_ring[number].wait_full(dQ_at);  // first: who waits for a place waits for one that has its sums
                 const bool first = p.sums.template claim<false>(place, 0);
-                if (step.t >= consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
             }
