@@ -71,7 +71,7 @@ struct Backward {
     static constexpr bool follows_a_kernel = true;
     static constexpr bool turns = false, own_is_loaded = true;
     static constexpr int units = 128 / d, units_of_block = consumers * units;  // of a consumer
-    static constexpr int B_c = units_of_block * unit, dS_slots = 2, tasks_behind = 2;
+    static constexpr int B_c = units_of_block * unit, dS_slots = 2, tasks_behind = 2, orders = 8;
     static constexpr bool ahead = d == 64;  // log-sum-exps are loaded a step ahead: registers are left for that
     template <int rows, int columns>
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
@@ -154,8 +154,8 @@ struct Backward {
         lcsf::Ring<dS_slots> scores;  // dS
         lcsf::Ring<1> dQ_ring[consumers];
         lcsf::Ring<tasks_behind> added;   // tasks, all of whose dQ has been added to the sums
-        lcsf::Ring<tasks_behind> ordered;
-        Order orders[tasks_behind];
+        lcsf::Ring<orders> ordered;
+        Order order[orders];
         Notes notes[4 * consumers];  // of each warp
     };
     struct State {
@@ -254,11 +254,11 @@ struct Backward {
                 const unsigned last = __ballot_sync(0xFFFFFFFFu, is_last);
                 const bool ends = first + 32 >= task.steps();
                 if (last == 0 && !ends) continue;
-                const lcsf::RingPosition<tasks_behind> at = {int(steps % tasks_behind), steps / tasks_behind % 2};
+                const lcsf::RingPosition<orders> at = {int(steps % orders), steps / orders % 2};
                 shared.ordered.wait_empty(at);
                 __syncwarp();  // what one lane has acquired, all see
                 if (threadIdx.x % 32 == 0) {
-                    shared.orders[at.slot] = {number_of_task, first, last, ends};
+                    shared.order[at.slot] = {number_of_task, first, last, ends};
                     ptx::barrier_arrive(shared.ordered.full[at.slot]);
                 }
                 ++steps;
@@ -281,9 +281,9 @@ struct Backward {
         ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
         for (bool is_last = false; !is_last;) {
             const unsigned n = notes(c).orders;
-            const lcsf::RingPosition<tasks_behind> at = {int(n % tasks_behind), n / tasks_behind % 2};
+            const lcsf::RingPosition<orders> at = {int(n % orders), n / orders % 2};
             shared.ordered.wait_full(at);
-            const Order order = shared.orders[at.slot];
+            const Order order = shared.order[at.slot];
             __syncwarp();
             if (c.lane == 0) {
                 shared.ordered.release(at);
