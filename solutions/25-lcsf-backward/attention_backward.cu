@@ -107,23 +107,14 @@ struct Backward {
         __device__ __forceinline__ int diagonal() const { return p.N_k - p.N_q; }  // query i sees the keys up to i + diagonal
         __device__ __forceinline__ int first_block() const { return causal ? max(0, j - diagonal()) / B_r : 0; }
         __device__ __forceinline__ int steps() const { return p.group * (p.blocks - first_block()); }
-        /// Blocks of a head come in a circle, which each task enters at another place (multiples of the golden ratio): who adds
-        /// last to a block of queries is another one for each, and so is who adds first.
-        __device__ __forceinline__ int entrance() const {
-            return int(unsigned(j / B_c) * 40503u % 65536u * unsigned(p.blocks - first_block()) >> 16);
-        }
         __device__ __forceinline__ Step step(int t) const {
-            const int of_head = p.blocks - first_block();
-            int head = kv_head * p.group;
-            int n = t;
-            for (; n >= of_head; ++head) n -= of_head;
-            n += entrance();
-            return {t, head, first_block() + (n >= of_head ? n - of_head : n)};
+            Step step{t, kv_head * p.group, first_block() + t};
+            for (; step.block >= p.blocks; ++step.head) step.block -= p.blocks - first_block();
+            return step;
         }
         __device__ __forceinline__ void advance(Step& step) const {
             ++step.t;
-            if (++step.block == p.blocks) step.block = first_block();
-            if (step.block == first_block() + entrance()) ++step.head;
+            if (++step.block == p.blocks) step.block = first_block(), ++step.head;
         }
         /// Where something of a step lies for all heads one after the other, in blocks of queries.
         __device__ __forceinline__ int place_of(const Step& step) const {
@@ -231,8 +222,10 @@ struct Backward {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
-                shared.dQ_ring[number].wait_full(dQ_at);  // first: who waits for a place waits for one that has its sums
+                // Who waits for a place does not wait for one whose task has not begun.
+                if (step.t < consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 const bool first = p.sums.template claim<false>(place, 0);
+                if (step.t >= consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
             }
@@ -291,32 +284,47 @@ struct Backward {
             }
             __syncwarp();
             const Task done = task(p, order.task);
-            int turn = 0;
 #pragma unroll 1
-            for (unsigned left = order.steps; left != 0; left &= left - 1)
-                if (turn++ % consumers == c.number) {
-                    const Step step = done.step(order.first_step + __ffs(left) - 1);
-                    finish_rows(p, done, step.head, step.block, c.warp, lane[0]);
-                }
+            for (unsigned left = order.steps & 0x55555555u << c.number; left != 0;)
+                left = finish_rows(p, done, order.first_step, left, c.warp, lane[0]);
             is_last = order.is_last;
         }
     }
-    /// dQ of a step's queries, 16 of them, from its sums, which lie in the order of an accumulator's registers. By a warp.
-    __device__ __forceinline__ static void finish_rows(const Problem& p, const Task& task, int head, int block, int warp, int lane) {
-        const float4* sums =
-            reinterpret_cast<const float4*>(p.sums.sums + std::size_t(task.place_of({0, head, block})) * B_r * d) + warp * 32 + lane;
-        const int odd = lane % 2, i = block * B_r + warp * 16 + lane / 4;
-        Element* row = p.dQ.row(task.batch, head, i) + odd * 8 + lane % 4 / 2 * 4;
-        float4 pairs[d / 8];
+    /// dQ of the first few steps that are left, 16 queries each, from their sums, which lie in the order of an accumulator's
+    /// registers. By a warp. Returns what is left then.
+    __device__ __forceinline__ static unsigned finish_rows(const Problem& p, const Task& task, int first_step, unsigned left, int warp,
+                                                           int lane) {
+        constexpr int at_once = 256 / d;  // so many registers are free between tasks, and all loads are under way together
+        const int odd = lane % 2;
+        float4 pairs[at_once][d / 8];
+        unsigned of = left;
 #pragma unroll
-        for (int c = 0; c < d / 8; ++c) pairs[c] = __ldcg(sums + c * lcsf::warpgroup);
+        for (int n = 0; n < at_once; ++n) {
+            if (of != 0) {
+                const int place = task.place_of(task.step(first_step + __ffs(of) - 1));
+                const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + std::size_t(place) * B_r * d) + warp * 32 + lane;
 #pragma unroll
-        for (int c = 0; c < d / 8; c += 2) {
-            // Of a row two lanes store 8 columns each, whole sectors.
-            const float4 here = pairs[c], next = pairs[c + 1];
-            store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-            store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
+                for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
+            }
+            of &= of - 1;
         }
+#pragma unroll
+        for (int n = 0; n < at_once; ++n) {
+            if (left != 0) {
+                const Step step = task.step(first_step + __ffs(left) - 1);
+                const int i = step.block * B_r + warp * 16 + lane / 4;
+                Element* row = p.dQ.row(task.batch, step.head, i) + odd * 8 + lane % 4 / 2 * 4;
+#pragma unroll
+                for (int c = 0; c < d / 8; c += 2) {
+                    // Of a row two lanes store 8 columns each, whole sectors.
+                    const float4 here = pairs[n][c], next = pairs[n][c + 1];
+                    store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
+                    store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
+                }
+            }
+            left &= left - 1;
+        }
+        return left;
     }
     __device__ __forceinline__ static void store_half(Element* row, float scale, float2 here, float2 next, bool odd, bool stores) {
         const std::uint32_t a = ptx::pack<Element>(scale * here.x, scale * here.y), b = ptx::pack<Element>(scale * next.x, scale * next.y);
