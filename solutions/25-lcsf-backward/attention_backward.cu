@@ -297,32 +297,31 @@ struct Backward {
         constexpr int at_once = 256 / d;  // so many registers are free between tasks, and all loads are under way together
         const int odd = lane % 2;
         float4 pairs[at_once][d / 8];
-        unsigned of = left;
+        int bits[at_once];
 #pragma unroll
         for (int n = 0; n < at_once; ++n) {
-            if (of != 0) {
-                const int place = task.place_of(task.step(first_step + __ffs(of) - 1));
-                const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + std::size_t(place) * B_r * d) + warp * 32 + lane;
-#pragma unroll
-                for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
-            }
-            of &= of - 1;
+            bits[n] = left == 0 ? bits[0] : __ffs(left) - 1;  // again the first, where none is left
+            left &= left - 1;
         }
 #pragma unroll
         for (int n = 0; n < at_once; ++n) {
-            if (left != 0) {
-                const Step step = task.step(first_step + __ffs(left) - 1);
-                const int i = step.block * B_r + warp * 16 + lane / 4;
-                Element* row = p.dQ.row(task.batch, step.head, i) + odd * 8 + lane % 4 / 2 * 4;
+            const int place = task.place_of(task.step(first_step + bits[n]));
+            const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + std::size_t(place) * B_r * d) + warp * 32 + lane;
 #pragma unroll
-                for (int c = 0; c < d / 8; c += 2) {
-                    // Of a row two lanes store 8 columns each, whole sectors.
-                    const float4 here = pairs[n][c], next = pairs[n][c + 1];
-                    store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-                    store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
-                }
+            for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
+        }
+#pragma unroll
+        for (int n = 0; n < at_once; ++n) {
+            const Step step = task.step(first_step + bits[n]);
+            const int i = n > 0 && bits[n] == bits[0] ? p.N_q : step.block * B_r + warp * 16 + lane / 4;
+            Element* row = p.dQ.row(task.batch, step.head, i) + odd * 8 + lane % 4 / 2 * 4;
+#pragma unroll
+            for (int c = 0; c < d / 8; c += 2) {
+                // Of a row two lanes store 8 columns each, whole sectors.
+                const float4 here = pairs[n][c], next = pairs[n][c + 1];
+                store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
+                store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
             }
-            left &= left - 1;
         }
         return left;
     }
