@@ -37,26 +37,32 @@ struct Gradient {
     }
 };
 
+/// 4 of the 8 columns that a lane and its neighbour have of two pairs each: whole sectors.
+template <class Element>
+__device__ __forceinline__ void store_half(Element* row, float scale, float2 here, float2 next, bool odd, bool stores) {
+    const std::uint32_t a = ptx::pack<Element>(scale * here.x, scale * here.y), b = ptx::pack<Element>(scale * next.x, scale * next.y);
+    const std::uint32_t theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? a : b, 1);
+    if (stores) *reinterpret_cast<uint2*>(row) = odd ? uint2{theirs, b} : uint2{a, theirs};
+}
+
 // ---- before: the statistics of each query
 
 /// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes. Nobody adds to dQ
 /// of the first `unseen` steps, whose queries see no key: it is 0.
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
-find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const float* lse, Statistics<B_r>* statistics,
-                std::uint32_t* states, std::uint32_t* tasks_done, unsigned* taken,
-                int N_q, int padded, int unseen) {
+find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics<B_r>* statistics,
+                std::uint32_t* states, std::uint32_t* writers_done, unsigned* taken, int N_q, int padded) {
     constexpr int lanes = d / chunk;
-    const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes, own = threadIdx.x % lanes * chunk;
+    const int i = blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
     const unsigned head = blockIdx.z * gridDim.y + blockIdx.y;
     const float D = row_dot<d>(O.row(blockIdx.z, blockIdx.y, i), dO.row(blockIdx.z, blockIdx.y, i), i < N_q);
-    if (i < N_q && i / B_r < unseen) *reinterpret_cast<uint4*>(dQ.row(blockIdx.z, blockIdx.y, i) + own) = uint4{};
-    if (i >= padded || own != 0) return;
+    if (i >= padded || threadIdx.x % lanes != 0) return;
     const std::size_t step = (std::size_t(head) * padded + i) / B_r;
     statistics[step].lse[i % B_r] = i < N_q ? lse[std::size_t(head) * N_q + i] * attention::log2_e : 0;
     statistics[step].minus_D[i % B_r] = -D;
     if (i % B_r == 0) states[step] = untouched;
-    if (i % B_r == 0) tasks_done[step] = 0;
+    if (i == 0) writers_done[head] = 0;  // as many as heads: no fewer than kv heads
     if (i == 0 && head == 0) *taken = 0;
 }
 
@@ -66,12 +72,12 @@ find_statistics(Rows<Element> O, Rows<Element> dO, Gradient<Element> dQ, const f
 template <class Element, int d, bool causal>
 struct Backward {
     static constexpr int consumers = 2, stages = d == 64 ? 3 : 2, own_slots = 1;
-    static constexpr int writers = consumers + 1;  // one for what each consumer leaves of dQ, and who counts tasks
+    static constexpr int writers = consumers;  // each for what a consumer leaves of dQ
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
-    static constexpr bool follows_a_kernel = true;
+    static constexpr bool follows_a_kernel = true, a_kernel_follows = true;
     static constexpr bool turns = false, own_is_loaded = true;
     static constexpr int units = 128 / d, units_of_block = consumers * units;  // of a consumer
-    static constexpr int B_c = units_of_block * unit, dS_slots = 2, tasks_behind = 2, orders = 8;
+    static constexpr int B_c = units_of_block * unit, dS_slots = 2;
     static constexpr bool ahead = d == 64;  // log-sum-exps are loaded a step ahead: registers are left for that
     template <int rows, int columns>
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
@@ -96,7 +102,6 @@ struct Backward {
         float scale;
         const Statistics<B_r>* statistics;
         QuerySums sums;
-        Gradient<Element> dQ;
     };
     /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is not kept:
     /// registers are for products, and those who load have few.
@@ -120,22 +125,10 @@ struct Backward {
         __device__ __forceinline__ int place_of(const Step& step) const {
             return (batch * p.order.heads * p.group + step.head) * p.blocks + step.block;
         }
-        /// How many blocks of keys a step's queries see.
-        __device__ __forceinline__ int blocks_of_keys(const Step& step) const {
-            const int last_key = (step.block + 1) * B_r - 1 + diagonal();  // that one of these queries sees
-            return causal ? min(p.order.T_r - 1, last_key / B_c) + 1 : p.order.T_r;
-        }
     };
-    /// What a warp's lane 0 keeps in memory: registers are for products.
+    /// What a warp's lane 0 keeps from the beginning of a task to its end: registers are for products.
     struct Notes {
-        int j, kv_head, batch;  // of the task
-        unsigned orders;        // so many has it carried out
-    };
-    /// To consumers: dQ of some of these steps of a task, of 32, is to be made of the sums; nobody adds to them any more.
-    struct Order {
-        int task, first_step;
-        unsigned steps;  // a bit for each
-        bool is_last;    // of the task
+        int j, kv_head, batch;
     };
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
@@ -144,9 +137,6 @@ struct Backward {
         alignas(16) Statistics<B_r> statistics[stages];
         lcsf::Ring<dS_slots> scores;  // dS
         lcsf::Ring<1> dQ_ring[consumers];
-        lcsf::Ring<tasks_behind> added;   // tasks, all of whose dQ has been added to the sums
-        lcsf::Ring<orders> ordered;
-        Order order[orders];
         Notes notes[4 * consumers];  // of each warp
     };
     struct State {
@@ -168,9 +158,6 @@ struct Backward {
     __device__ static void init(Shared& shared) {
         shared.scores.init(4 * consumers, 4);
         for (auto& ring : shared.dQ_ring) ring.init(4, 1);
-        shared.added.init(consumers, 1);
-        shared.ordered.init(1, 4 * consumers);
-        for (Notes& of : shared.notes) of.orders = 0;
     }
 
     // ---- load
@@ -206,18 +193,11 @@ struct Backward {
     // ---- dQ goes to the sums
     struct Writer {
         const unsigned number;
-        unsigned steps = 0;  // so far; or orders
+        unsigned steps = 0;  // so far
 
-        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task, const lcsf::TaskConsumer& tasks) {
-            const lcsf::RingPosition<tasks_behind> at = {int(tasks.before % tasks_behind), tasks.before / tasks_behind % 2};
-            if (number == consumers)
-                count(shared, p, task, tasks.task, at);
-            else if (threadIdx.x % 32 == 0)
-                add(shared, p, task, at);
-        }
         /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
-        __device__ __forceinline__ void add(Shared& shared, const Problem& p, const Task& task,
-                                            const lcsf::RingPosition<tasks_behind>& added_at) {
+        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task) {
+            if (threadIdx.x % 32 != 0) return;
             for (Step step = task.step(0); step.t < task.steps(); task.advance(step), ++steps) {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
@@ -230,114 +210,14 @@ struct Backward {
                 shared.dQ_ring[number].release(dQ_at);
             }
             p.sums.complete();
-            shared.added.wait_empty(added_at);
-            ptx::barrier_arrive(shared.added.full[added_at.slot]);
-        }
-        /// A task has added all that it has to say of dQ. Where it is the last one, dQ is to be made of the sums. By a warp, which
-        /// nobody waits for: what it asks for takes microseconds.
-        __device__ __forceinline__ void count(Shared& shared, const Problem& p, const Task& task, int number_of_task,
-                                              const lcsf::RingPosition<tasks_behind>& added_at) {
-            shared.added.wait_full(added_at);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) shared.added.release(added_at);
-            for (int first = 0; first < task.steps(); first += 32) {
-                const int t = first + int(threadIdx.x % 32);
-                const Step step = task.step(min(t, task.steps() - 1));
-                const bool is_last = t < task.steps() && p.sums.is_last(task.place_of(step), task.blocks_of_keys(step));
-                const unsigned last = __ballot_sync(0xFFFFFFFFu, is_last);
-                const bool ends = first + 32 >= task.steps();
-                if (last == 0 && !ends) continue;
-                const lcsf::RingPosition<orders> at = {int(steps % orders), steps / orders % 2};
-                shared.ordered.wait_empty(at);
-                __syncwarp();  // what one lane has acquired, all see
-                if (threadIdx.x % 32 == 0) {
-                    shared.order[at.slot] = {number_of_task, first, last, ends};
-                    ptx::barrier_arrive(shared.ordered.full[at.slot]);
-                }
-                ++steps;
-            }
+            ptx::add_release(p.sums.blocks_done + task.batch * p.order.heads + task.kv_head, 1);
         }
     };
-
-    // ---- dQ from the sums
-    /// While what a task begins with is on its way: of a task before the last one all has been added.
-    __device__ __forceinline__ static void between(Consumer& c, const Problem& p, unsigned tasks) {
-        if (schedule == lcsf::Schedule::dynamic && tasks >= tasks_behind) finish_queries(c, p);
-    }
-    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks) {
-        for (unsigned n = tasks < tasks_behind ? 0 : tasks - tasks_behind; n < tasks; ++n) finish_queries(c, p);
-    }
-    /// All orders of a task: consumers take turns, each warp has other queries.
-    __device__ __forceinline__ static void finish_queries(Consumer& c, const Problem& p) {
-        Shared& shared = c.smem.shared;
-        unsigned lane[1] = {unsigned(c.lane)};
-        ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
-        for (bool is_last = false; !is_last;) {
-            const unsigned n = notes(c).orders;
-            const lcsf::RingPosition<orders> at = {int(n % orders), n / orders % 2};
-            shared.ordered.wait_full(at);
-            const Order order = shared.order[at.slot];
-            __syncwarp();
-            if (c.lane == 0) {
-                shared.ordered.release(at);
-                notes(c).orders = n + 1;
-            }
-            __syncwarp();
-            const Task done = task(p, order.task);
-#pragma unroll 1
-            for (unsigned left = order.steps & 0x55555555u << c.number; left != 0;)
-                left = finish_rows(p, done, order.first_step, left, c.warp, lane[0]);
-            is_last = order.is_last;
-        }
-    }
-    /// dQ of the first few steps that are left, 16 queries each, from their sums, which lie in the order of an accumulator's
-    /// registers. By a warp. Returns what is left then.
-    __device__ __forceinline__ static unsigned finish_rows(const Problem& p, const Task& task, int first_step, unsigned left, int warp,
-                                                           int lane) {
-        constexpr int at_once = 256 / d;  // so many registers are free between tasks, and all loads are under way together
-        const int odd = lane % 2;
-        float4 pairs[at_once][d / 8];
-        int bits[at_once];
-#pragma unroll
-        for (int n = 0; n < at_once; ++n) {
-            bits[n] = left == 0 ? bits[0] : __ffs(left) - 1;  // again the first, where none is left
-            left &= left - 1;
-        }
-#pragma unroll
-        for (int n = 0; n < at_once; ++n) {
-            const int place = task.place_of(task.step(first_step + bits[n]));
-            const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + std::size_t(place) * B_r * d) + warp * 32 + lane;
-#pragma unroll
-            for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
-        }
-#pragma unroll
-        for (int n = 0; n < at_once; ++n) {
-            const Step step = task.step(first_step + bits[n]);
-            const int i = n > 0 && bits[n] == bits[0] ? p.N_q : step.block * B_r + warp * 16 + lane / 4;
-            Element* row = p.dQ.row(task.batch, step.head, i) + odd * 8 + lane % 4 / 2 * 4;
-#pragma unroll
-            for (int c = 0; c < d / 8; c += 2) {
-                // Of a row two lanes store 8 columns each, whole sectors.
-                const float4 here = pairs[n][c], next = pairs[n][c + 1];
-                store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-                store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
-            }
-        }
-        return left;
-    }
-    __device__ __forceinline__ static void store_half(Element* row, float scale, float2 here, float2 next, bool odd, bool stores) {
-        const std::uint32_t a = ptx::pack<Element>(scale * here.x, scale * here.y), b = ptx::pack<Element>(scale * next.x, scale * next.y);
-        const std::uint32_t theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? a : b, 1);
-        if (stores) *reinterpret_cast<uint2*>(row) = odd ? uint2{theirs, b} : uint2{a, theirs};
-    }
 
     // ---- compute
     __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
-        if (c.lane == 0) {
-            Notes& of = notes(c);
-            of.j = task.j, of.kv_head = task.kv_head, of.batch = task.batch;
-        }
+        if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
         for (Step step = task.step(0); step.t < task.steps(); task.advance(step)) {
@@ -507,14 +387,47 @@ struct Backward {
     }
 };
 
+// ---- behind: dQ from its sums
+
+/// Of a step's queries, whose sums lie in the order of an accumulator's registers. Those of a head are complete when all of its
+/// writers have said so, long before the last task of all ends: so blocks begin while others still add to sums of other heads.
+/// Queries of the first `unseen` steps see no key.
+template <class Element, int d>
+__global__ void __launch_bounds__(lcsf::warpgroup)
+finish_queries(const float* sums, const std::uint32_t* writers_done, unsigned writers_of_head, Gradient<Element> dQ, int group, int N_q,
+               float scale, int unseen) {
+    const int head = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane % 2;
+    const std::size_t place = (std::size_t(blockIdx.z) * gridDim.y + head) * gridDim.x + blockIdx.x;
+    const float4* from = reinterpret_cast<const float4*>(sums + place * B_r * d) + threadIdx.x;
+    const int i = blockIdx.x * B_r + warp * 16 + lane / 4;
+    Element* row = dQ.row(blockIdx.z, head, i) + odd * 8 + lane % 4 / 2 * 4;
+    const bool seen = int(blockIdx.x) >= unseen;
+    if (threadIdx.x == 0)
+        while (ptx::load_acquire(writers_done + (blockIdx.z * gridDim.y + head) / group) != writers_of_head) {
+        }
+    __syncthreads();
+    float4 pairs[d / 8];
+#pragma unroll
+    for (int c = 0; c < d / 8; ++c) pairs[c] = seen ? __ldcg(from + c * lcsf::warpgroup) : float4{};
+#pragma unroll
+    for (int c = 0; c < d / 8; c += 2) {
+        // Of a row two lanes store 8 columns each, whole sectors.
+        const float4 here = pairs[c], next = pairs[c + 1];
+        store_half(row + 8 * c, scale, {here.x, here.y}, {next.x, next.y}, odd, i < N_q);
+        store_half(row + 8 * dQ.strides.row + 8 * c, scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < N_q);
+    }
+    // Who comes behind waits for this kernel, and so for the one before.
+    if (place + 1 == std::size_t(gridDim.x) * gridDim.y * gridDim.z) cudaGridDependencySynchronize();
+}
+
 const Support supports{.stage = "25-lcsf-backward", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .grouped_query = true, .strides = true, .compute_capability = 90};
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 std::size_t steps(const AttentionShape& s) { return std::size_t(s.batch) * s.heads * blocks_of(s.n_q, B_r); }
 std::size_t scratch_bytes(const AttentionShape& s) {
-    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + 2 * sizeof(std::uint32_t);
-    return steps(s) * step + sizeof(unsigned);
+    const std::size_t step = sizeof(float) * B_r * s.head_dim + sizeof(Statistics<B_r>) + sizeof(std::uint32_t);
+    return steps(s) * step + s.batch * s.heads * sizeof(std::uint32_t) + sizeof(unsigned);
 }
 
 void launch(const BackwardArgs& args) {
@@ -522,20 +435,25 @@ void launch(const BackwardArgs& args) {
     float* sums = static_cast<float*>(args.scratch);
     auto* statistics = reinterpret_cast<Statistics<B_r>*>(sums + steps(s) * B_r * s.head_dim);
     std::uint32_t* states = reinterpret_cast<std::uint32_t*>(statistics + steps(s));
-    std::uint32_t* tasks_done = states + steps(s);  // of each step
-    unsigned* taken = tasks_done + steps(s);
+    std::uint32_t* writers_done = states + steps(s);
+    unsigned* taken = writers_done + s.batch * s.heads;
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Kernel = Backward<Element, d, causal>;
-        const Gradient<Element> dQ{static_cast<Element*>(args.dQ), args.dQ_strides};
         const int padded = blocks_of(s.n_q, B_r) * B_r;
         const dim3 of_statistics(blocks_of(padded, threads / (d / chunk)), s.heads, s.batch);
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
-                      Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, dQ, args.lse,
-                      statistics, states, tasks_done, taken, s.n_q, padded, causal ? std::max(0, s.n_q - s.n_k) / B_r : 0);
+                      Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, args.lse, statistics,
+                      states, writers_done, taken, s.n_q, padded);
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
-        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r, order, args.scale, statistics, {sums, states, tasks_done, nullptr}, dQ},
+        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r,
+                              order, args.scale, statistics, {sums, states, writers_done, nullptr}},
                              taken, args.stream);
+        launch_kernel(finish_queries<Element, d>,
+                      {.grid = dim3(padded / B_r, s.heads, s.batch), .block = dim3(lcsf::warpgroup), .stream = args.stream, .dependent = true},
+                      static_cast<const float*>(sums), static_cast<const std::uint32_t*>(writers_done), unsigned(Kernel::writers * order.T_r),
+                      Gradient<Element>{static_cast<Element*>(args.dQ), args.dQ_strides}, s.heads / s.kv_heads, s.n_q, args.scale,
+                      causal ? std::max(0, s.n_q - s.n_k) / B_r : 0);
     });
 }
 
