@@ -75,15 +75,6 @@ constexpr bool is_dependent = [] {
         return is_planned<Kernel> || Kernel::schedule == Schedule::dynamic;
 }();
 
-/// Blocks of another kernel may begin once all of this one have, where there is room for them.
-template <class Kernel>
-constexpr bool is_followed = [] {
-    if constexpr (requires { Kernel::a_kernel_follows; })
-        return Kernel::a_kernel_follows;
-    else
-        return false;
-}();
-
 template <class Kernel>
 constexpr int teams_of = [] {
     if constexpr (requires { Kernel::teams; })
@@ -338,6 +329,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
         if constexpr (Kernel::own_is_loaded) {
             if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
             if (Kernel::own_slots == 1) c.own_at.parity = tasks.before % 2;  // one register less than going on to the next
+            if constexpr (requires { Kernel::between(c, p, 0u); }) Kernel::between(c, p, tasks.before);
             smem.own_rings[number].wait_full(c.own_at);
         }
         if (Kernel::works(task, number)) {
@@ -359,6 +351,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
         c.own_at.advance();
     }
     c.turns.close();
+    if constexpr (requires { Kernel::end(c, p, 0u); }) Kernel::end(c, p, tasks.before);
     if (lane == 0) ptx::bulk_wait_read<0>();
 }
 
@@ -367,7 +360,7 @@ template <class Kernel>
 __device__ __forceinline__ void write(Memory<Kernel>& smem, const typename Kernel::Problem& p, int number) {
     typename Kernel::Writer writer{unsigned(number)};
     for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
-        writer.write(smem.shared, p, Kernel::task(p, tasks.task));
+        writer.write(smem.shared, p, Kernel::task(p, tasks.task), tasks);
         tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
     }
 }
@@ -394,7 +387,6 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         ptx::fence_barrier_init();
     }
     if constexpr (is_dependent<Kernel>) cudaGridDependencySynchronize();  // what that kernel writes is there
-    if constexpr (is_followed<Kernel>) cudaTriggerProgrammaticLaunchCompletion();
     __syncthreads();
 
     if (role == 0) {

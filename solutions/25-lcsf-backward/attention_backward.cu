@@ -74,10 +74,10 @@ struct Backward {
     static constexpr int consumers = 2, stages = d == 64 ? 3 : 2, own_slots = 1;
     static constexpr int writers = consumers;  // each for what a consumer leaves of dQ
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
-    static constexpr bool follows_a_kernel = true, a_kernel_follows = true;
+    static constexpr bool follows_a_kernel = true;
     static constexpr bool turns = false, own_is_loaded = true;
     static constexpr int units = 128 / d, units_of_block = consumers * units;  // of a consumer
-    static constexpr int B_c = units_of_block * unit, dS_slots = 2;
+    static constexpr int B_c = units_of_block * unit, dS_slots = 2, at_once = 128 / d;
     static constexpr bool ahead = d == 64;  // log-sum-exps are loaded a step ahead: registers are left for that
     template <int rows, int columns>
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
@@ -99,9 +99,11 @@ struct Backward {
         int N_q, N_k, group;    // queries, keys; heads that share a K and V
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
+        int lag;                // so many tasks behind, its share of dQ is made; a head has ended by then
         float scale;
         const Statistics<B_r>* statistics;
         QuerySums sums;
+        Gradient<Element> dQ;
     };
     /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is not kept:
     /// registers are for products, and those who load have few.
@@ -137,6 +139,8 @@ struct Backward {
         alignas(16) Statistics<B_r> statistics[stages];
         lcsf::Ring<dS_slots> scores;  // dS
         lcsf::Ring<1> dQ_ring[consumers];
+        lcsf::Ring<1> share_ring;
+        int share;  // of dQ: the number of the task whose it is, or below 0
         Notes notes[4 * consumers];  // of each warp
     };
     struct State {
@@ -158,6 +162,7 @@ struct Backward {
     __device__ static void init(Shared& shared) {
         shared.scores.init(4 * consumers, 4);
         for (auto& ring : shared.dQ_ring) ring.init(4, 1);
+        shared.share_ring.init(1, 4 * consumers);
     }
 
     // ---- load
@@ -196,8 +201,16 @@ struct Backward {
         unsigned steps = 0;  // so far
 
         /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
-        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task) {
+        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task, const lcsf::TaskConsumer& tasks) {
             if (threadIdx.x % 32 != 0) return;
+            if (number == 0) {
+                const lcsf::RingPosition<1> share_at = {0, tasks.before % 2};
+                const int share = tasks.task - p.lag;
+                if (share >= 0) wait_for_sums(p, share);
+                shared.share_ring.wait_empty(share_at);
+                shared.share = share;
+                ptx::barrier_arrive(shared.share_ring.full[0]);
+            }
             for (Step step = task.step(0); step.t < task.steps(); task.advance(step), ++steps) {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
@@ -213,6 +226,75 @@ struct Backward {
             ptx::add_release(p.sums.blocks_done + task.batch * p.order.heads + task.kv_head, 1);
         }
     };
+
+    // ---- dQ from the sums
+    /// Until all sums of the head of a task are complete. By one thread.
+    __device__ __forceinline__ static void wait_for_sums(const Problem& p, int n) {
+        const Task of = task(p, n);
+        const std::uint32_t* done = p.sums.blocks_done + of.batch * p.order.heads + of.kv_head;
+        while (ptx::load_acquire(done) != unsigned(writers * p.order.T_r)) {
+        }
+    }
+    /// While what a task begins with is on its way: a share of dQ.
+    __device__ __forceinline__ static void between(Consumer& c, const Problem& p, unsigned tasks) {
+        if (tasks > 0) take_share(c, p, tasks - 1);
+    }
+    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned before) {
+        if (before > 0) take_share(c, p, before - 1);
+        for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
+            if (c.lane == 0) wait_for_sums(p, n);
+            __syncwarp();  // what one lane has acquired, all see
+            finish_share(c, p, n);
+        }
+    }
+    __device__ __forceinline__ static void take_share(Consumer& c, const Problem& p, unsigned n) {
+        Shared& shared = c.smem.shared;
+        const lcsf::RingPosition<1> at = {0, n % 2};
+        shared.share_ring.wait_full(at);
+        const int share = shared.share;
+        __syncwarp();
+        if (c.lane == 0) shared.share_ring.release(at);
+        if (share >= 0) finish_share(c, p, share);
+    }
+    /// The share of task n: of the queries of its head, as many blocks as it is of the blocks of keys. Consumers take turns.
+    __device__ __forceinline__ static void finish_share(Consumer& c, const Problem& p, int n) {
+        const Task of = task(p, n);
+        unsigned lane[1] = {unsigned(c.lane)};
+        ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
+        const long long all = p.group * p.blocks, number = of.j / B_c;
+        const int last = int((number + 1) * all / p.order.T_r);
+#pragma unroll 1
+        for (int b = int(number * all / p.order.T_r) + c.number; b < last; b += at_once * consumers)
+            finish_rows(p, of, b, last, c.warp, lane[0]);
+    }
+    /// dQ of blocks `first`, first + consumers, ... below `last` of a head of K, 16 queries each, from their sums, which lie in
+    /// the order of an accumulator's registers. By a warp.
+    __device__ __forceinline__ static void finish_rows(const Problem& p, const Task& task, int first, int last, int warp, int lane) {
+        const int odd = lane % 2;
+        float4 pairs[at_once][d / 8];
+#pragma unroll
+        for (int n = 0; n < at_once; ++n) {
+            const int b = min(first + n * consumers, last - 1);
+            const std::size_t place = std::size_t(task.batch * p.order.heads + task.kv_head) * p.group * p.blocks + b;
+            const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + warp * 32 + lane;
+#pragma unroll
+            for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
+        }
+#pragma unroll
+        for (int n = 0; n < at_once; ++n) {
+            const int b = first + n * consumers, head = b / p.blocks, block = b - head * p.blocks;
+            const int i = b < last ? block * B_r + warp * 16 + lane / 4 : p.N_q;
+            const bool is_seen = !causal || (block + 1) * B_r + task.diagonal() > 0;
+            Element* row = p.dQ.row(task.batch, task.kv_head * p.group + head, i) + odd * 8 + lane % 4 / 2 * 4;
+#pragma unroll
+            for (int c = 0; c < d / 8; c += 2) {
+                // Of a row two lanes store 8 columns each, whole sectors.
+                const float4 zero = {}, here = is_seen ? pairs[n][c] : zero, next = is_seen ? pairs[n][c + 1] : zero;
+                store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
+                store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
+            }
+        }
+    }
 
     // ---- compute
     __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
@@ -387,39 +469,6 @@ struct Backward {
     }
 };
 
-// ---- behind: dQ from its sums
-
-/// Of a step's queries, whose sums lie in the order of an accumulator's registers. Those of a head are complete when all of its
-/// writers have said so, long before the last task of all ends: so blocks begin while others still add to sums of other heads.
-/// Queries of the first `unseen` steps see no key.
-template <class Element, int d>
-__global__ void __launch_bounds__(lcsf::warpgroup)
-finish_queries(const float* sums, const std::uint32_t* writers_done, unsigned writers_of_head, Gradient<Element> dQ, int group, int N_q,
-               float scale, int unseen) {
-    const int head = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane % 2;
-    const std::size_t place = (std::size_t(blockIdx.z) * gridDim.y + head) * gridDim.x + blockIdx.x;
-    const float4* from = reinterpret_cast<const float4*>(sums + place * B_r * d) + threadIdx.x;
-    const int i = blockIdx.x * B_r + warp * 16 + lane / 4;
-    Element* row = dQ.row(blockIdx.z, head, i) + odd * 8 + lane % 4 / 2 * 4;
-    const bool seen = int(blockIdx.x) >= unseen;
-    if (threadIdx.x == 0)
-        while (ptx::load_acquire(writers_done + (blockIdx.z * gridDim.y + head) / group) != writers_of_head) {
-        }
-    __syncthreads();
-    float4 pairs[d / 8];
-#pragma unroll
-    for (int c = 0; c < d / 8; ++c) pairs[c] = seen ? __ldcg(from + c * lcsf::warpgroup) : float4{};
-#pragma unroll
-    for (int c = 0; c < d / 8; c += 2) {
-        // Of a row two lanes store 8 columns each, whole sectors.
-        const float4 here = pairs[c], next = pairs[c + 1];
-        store_half(row + 8 * c, scale, {here.x, here.y}, {next.x, next.y}, odd, i < N_q);
-        store_half(row + 8 * dQ.strides.row + 8 * c, scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < N_q);
-    }
-    // Who comes behind waits for this kernel, and so for the one before.
-    if (place + 1 == std::size_t(gridDim.x) * gridDim.y * gridDim.z) cudaGridDependencySynchronize();
-}
-
 const Support supports{.stage = "25-lcsf-backward", .head_dims = {64, 128}, .dtypes = {DType::bf16, DType::f16},
                        .causal = true, .grouped_query = true, .strides = true, .compute_capability = 90};
 
@@ -447,13 +496,10 @@ void launch(const BackwardArgs& args) {
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r,
-                              order, args.scale, statistics, {sums, states, writers_done, nullptr}},
+                              order, order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount), args.scale, statistics,
+                              {sums, states, writers_done, nullptr},
+                              {static_cast<Element*>(args.dQ), args.dQ_strides}},
                              taken, args.stream);
-        launch_kernel(finish_queries<Element, d>,
-                      {.grid = dim3(padded / B_r, s.heads, s.batch), .block = dim3(lcsf::warpgroup), .stream = args.stream, .dependent = true},
-                      static_cast<const float*>(sums), static_cast<const std::uint32_t*>(writers_done), unsigned(Kernel::writers * order.T_r),
-                      Gradient<Element>{static_cast<Element*>(args.dQ), args.dQ_strides}, s.heads / s.kv_heads, s.n_q, args.scale,
-                      causal ? std::max(0, s.n_q - s.n_k) / B_r : 0);
     });
 }
 
