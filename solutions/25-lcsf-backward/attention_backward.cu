@@ -1,10 +1,10 @@
 // Rung 25: rung 22 on the template, which has learned what gradients need: memory of a kernel's own, and writers.
 //
 // Idea      load, compute, store, finish: what is moved and multiplied is said here, and the template has the rest. A grid
-//           as large as the GPU takes blocks of keys one after the other, and queries of the next one are loaded while the
-//           last one ends. Who adds the last sum to a block of queries has a warp of its own make dQ of it
-// Saves     the start of a block for each task, its first loads; and dQ of a whole head behind its last task
-// Costs     registers for where each ring is, from task to task; a count for each block of queries
+//           as large as the GPU takes blocks of keys one after the other, the next one's queries under the end of this one.
+//           dQ of a head that has ended is shared out among the tasks that come later, each a few blocks of queries
+// Saves     the start of a block for each task and its first loads; the wait for a block that makes dQ of a whole head
+// Costs     a gap between two tasks, where K and V come into the place that dK and dV have left; dQ is made in it
 // Source    ThunderKittens (Spector et al., 2024): load, compute, store, finish; rungs 14 and 22
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; any strides; sm_90a
 #include "lcsf/lcsf.h"
@@ -71,22 +71,21 @@ find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics<
 /// dK and dV of a block of keys, whose queries pass by in steps, and dQ of each step, which is added to the sums.
 template <class Element, int d, bool causal>
 struct Backward {
-    static constexpr int consumers = 2, stages = d == 64 ? 3 : 2, own_slots = 1;
-    static constexpr int writers = consumers;  // each for what a consumer leaves of dQ
+    static constexpr int consumers = 2, writers = consumers;  // a writer for what each consumer leaves of dQ
+    static constexpr int stages = d == 64 ? 3 : 2, own_slots = 1;
     static constexpr lcsf::Schedule schedule = lcsf::Schedule::dynamic;
-    static constexpr bool follows_a_kernel = true;
-    static constexpr bool turns = false, own_is_loaded = true;
-    static constexpr int units = 128 / d, units_of_block = consumers * units;  // of a consumer
-    static constexpr int B_c = units_of_block * unit, dS_slots = 2, at_once = 128 / d;
+    static constexpr bool follows_a_kernel = true, turns = false, own_is_loaded = true;
+    static constexpr int units = 128 / d, units_of_block = consumers * units;  // of a consumer; of all
+    static constexpr int B_c = units_of_block * unit, dS_slots = 2;
     static constexpr bool ahead = d == 64;  // log-sum-exps are loaded a step ahead: registers are left for that
     template <int rows, int columns>
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
     using KeyTile = Tile<unit, d>;
     using ScoreTile = Tile<unit, B_r>;
-    using FirstTile = Tile<B_r, d>;   // Q_i, and with it the statistics
-    using SecondTile = FirstTile;     // dO_i
-    using OwnTile = Tile<256, 64>;    // a consumer's units of K, then of V, one behind the other; and dK and dV
-    using OutputTile = Tile<16, d>;   // of dK or dV, by a warp
+    using FirstTile = Tile<B_r, d>;  // Q_i, and with it the statistics
+    using SecondTile = FirstTile;    // dO_i
+    using OwnTile = Tile<256, 64>;   // a consumer's units of K, then of V, one behind the other; at the end of dK and dV
+    using OutputTile = Tile<16, d>;  // of dK or dV, by a warp
     static constexpr int first_loads = 2, own_loads = 2 * units;
     using Consumer = lcsf::Consumer<Backward>;
     using Scores = tile::Accumulator<16, B_r>;  // of a warp's 16 keys
@@ -99,7 +98,7 @@ struct Backward {
         int N_q, N_k, group;    // queries, keys; heads that share a K and V
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
-        int lag;                // so many tasks behind, its share of dQ is made; a head has ended by then
+        int lag;                // tasks: so many behind task n, its share of dQ is made
         float scale;
         const Statistics<B_r>* statistics;
         QuerySums sums;
@@ -128,7 +127,7 @@ struct Backward {
             return (batch * p.order.heads * p.group + step.head) * p.blocks + step.block;
         }
     };
-    /// What a warp's lane 0 keeps from the beginning of a task to its end: registers are for products.
+    /// What a warp keeps of a task in memory: registers are for products.
     struct Notes {
         int j, kv_head, batch;
     };
@@ -215,10 +214,8 @@ struct Backward {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
-                // Who waits for a place does not wait for one whose task has not begun.
-                if (step.t < consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 const bool first = p.sums.template claim<false>(place, 0);
-                if (step.t >= consumers) shared.dQ_ring[number].wait_full(dQ_at);
+                shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
             }
@@ -263,36 +260,26 @@ struct Backward {
         ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
         const long long all = p.group * p.blocks, number = of.j / B_c;
         const int last = int((number + 1) * all / p.order.T_r);
-#pragma unroll 1
-        for (int b = int(number * all / p.order.T_r) + c.number; b < last; b += at_once * consumers)
-            finish_rows(p, of, b, last, c.warp, lane[0]);
+        for (int b = int(number * all / p.order.T_r) + c.number; b < last; b += consumers) finish_block(p, of, b, c.warp, lane[0]);
     }
-    /// dQ of blocks `first`, first + consumers, ... below `last` of a head of K, 16 queries each, from their sums, which lie in
-    /// the order of an accumulator's registers. By a warp.
-    __device__ __forceinline__ static void finish_rows(const Problem& p, const Task& task, int first, int last, int warp, int lane) {
-        const int odd = lane % 2;
-        float4 pairs[at_once][d / 8];
+    /// dQ of block b of the queries of a head of K, 16 of them, from their sums, which lie in the order of an accumulator's
+    /// registers. By a warp.
+    __device__ __forceinline__ static void finish_block(const Problem& p, const Task& of, int b, int warp, int lane) {
+        const std::size_t place = std::size_t(of.batch * p.order.heads + of.kv_head) * p.group * p.blocks + b;
+        const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + warp * 32 + lane;
+        const int head = b / p.blocks, block = b - head * p.blocks;
+        const int odd = lane % 2, i = block * B_r + warp * 16 + lane / 4;
+        Element* row = p.dQ.row(of.batch, of.kv_head * p.group + head, i) + odd * 8 + lane % 4 / 2 * 4;
+        const bool is_seen = !causal || (block + 1) * B_r + of.diagonal() > 0;  // or nobody has set its sums
+        float4 pairs[d / 8];
 #pragma unroll
-        for (int n = 0; n < at_once; ++n) {
-            const int b = min(first + n * consumers, last - 1);
-            const std::size_t place = std::size_t(task.batch * p.order.heads + task.kv_head) * p.group * p.blocks + b;
-            const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + warp * 32 + lane;
+        for (int c = 0; c < d / 8; ++c) pairs[c] = is_seen ? __ldcg(sums + c * lcsf::warpgroup) : float4{};
 #pragma unroll
-            for (int c = 0; c < d / 8; ++c) pairs[n][c] = __ldcg(sums + c * lcsf::warpgroup);
-        }
-#pragma unroll
-        for (int n = 0; n < at_once; ++n) {
-            const int b = first + n * consumers, head = b / p.blocks, block = b - head * p.blocks;
-            const int i = b < last ? block * B_r + warp * 16 + lane / 4 : p.N_q;
-            const bool is_seen = !causal || (block + 1) * B_r + task.diagonal() > 0;
-            Element* row = p.dQ.row(task.batch, task.kv_head * p.group + head, i) + odd * 8 + lane % 4 / 2 * 4;
-#pragma unroll
-            for (int c = 0; c < d / 8; c += 2) {
-                // Of a row two lanes store 8 columns each, whole sectors.
-                const float4 zero = {}, here = is_seen ? pairs[n][c] : zero, next = is_seen ? pairs[n][c + 1] : zero;
-                store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-                store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
-            }
+        for (int c = 0; c < d / 8; c += 2) {
+            // Of a row two lanes store 8 columns each, whole sectors.
+            const float4 here = pairs[c], next = pairs[c + 1];
+            store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
+            store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
         }
     }
 
@@ -300,6 +287,7 @@ struct Backward {
     __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
         if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
+        __syncwarp();
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
         for (Step step = task.step(0); step.t < task.steps(); task.advance(step)) {
@@ -315,7 +303,7 @@ struct Backward {
         Shared& shared = c.smem.shared;
         const bool is_first = step.t == 0;
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
-        const int last_row = (causal ? task.diagonal() + tile::column_of(0, 0) + step.block * B_r : p.N_k - 1) - task.j -
+        const int last_row = (causal ? task.diagonal() + tile::column_of(0, 0) + step.block * B_r : p.N_k - 1) - notes(c).j -
                              c.number * units * unit - c.warp * 16 - tile::row_of(0, 0);
         const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
         const SecondTile dO_smem{c.smem.second[c.first.at.slot]};
