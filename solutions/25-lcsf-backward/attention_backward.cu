@@ -225,46 +225,55 @@ struct Backward {
     };
 
     // ---- dQ from the sums
-    /// Until all sums of the head of a task are complete. By one thread.
+    /// Until all sums of task n's head are complete; who has waited sees them. By one thread.
     __device__ __forceinline__ static void wait_for_sums(const Problem& p, int n) {
         const Task of = task(p, n);
         const std::uint32_t* done = p.sums.blocks_done + of.batch * p.order.heads + of.kv_head;
         while (ptx::load_acquire(done) != unsigned(writers * p.order.T_r)) {
         }
     }
-    /// While what a task begins with is on its way: a share of dQ.
-    __device__ __forceinline__ static void between(Consumer& c, const Problem& p, unsigned tasks) {
-        if (tasks > 0) take_share(c, p, tasks - 1);
+    /// By a consumer, while what a task begins with is on its way.
+    __device__ __forceinline__ static void between(Consumer& c, const Problem& p, unsigned tasks_before) {
+        if (tasks_before > 0) take_share(c, p, tasks_before - 1);
     }
-    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned before) {
-        if (before > 0) take_share(c, p, before - 1);
-        for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
-            if (c.lane == 0) wait_for_sums(p, n);
-            __syncwarp();  // what one lane has acquired, all see
-            finish_share(c, p, n);
-        }
-    }
-    __device__ __forceinline__ static void take_share(Consumer& c, const Problem& p, unsigned n) {
+    /// A writer has waited for the sums of the share that belongs to this team's task number `before`.
+    __device__ __forceinline__ static void take_share(Consumer& c, const Problem& p, unsigned before) {
         Shared& shared = c.smem.shared;
-        const lcsf::RingPosition<1> at = {0, n % 2};
+        const lcsf::RingPosition<1> at = {0, before % 2};
         shared.share_ring.wait_full(at);
         const int share = shared.share;
         __syncwarp();
         if (c.lane == 0) shared.share_ring.release(at);
         if (share >= 0) finish_share(c, p, share);
     }
-    /// The share of task n: of the queries of its head, as many blocks as it is of the blocks of keys. Consumers take turns.
+    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
+    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). end() makes the share of this team's last
+    // task, and of those that belong to no task.
+    // STARTER __device__ __forceinline__ static void finish_share(Consumer&, const Problem&, int) {}
+    // STARTER __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
+    // STARTER     if (tasks_before > 0) take_share(c, p, tasks_before - 1);
+    // STARTER }
     __device__ __forceinline__ static void finish_share(Consumer& c, const Problem& p, int n) {
         const Task of = task(p, n);
-        unsigned lane[1] = {unsigned(c.lane)};
-        ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
         const long long all = p.group * p.blocks, number = of.j / B_c;
-        const int last = int((number + 1) * all / p.order.T_r);
-        for (int b = int(number * all / p.order.T_r) + c.number; b < last; b += consumers) finish_block(p, of, b, c.warp, lane[0]);
+        const int end = int((number + 1) * all / p.order.T_r);
+        for (int b = int(number * all / p.order.T_r) + c.number; b < end; b += consumers) finish_block(c, p, of, b);
     }
-    /// dQ of block b of the queries of a head of K, 16 of them, from their sums, which lie in the order of an accumulator's
-    /// registers. By a warp.
-    __device__ __forceinline__ static void finish_block(const Problem& p, const Task& of, int b, int warp, int lane) {
+    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
+        if (tasks_before > 0) take_share(c, p, tasks_before - 1);
+        for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
+            if (c.lane == 0) wait_for_sums(p, n);
+            __syncwarp();  // what one lane has acquired, all see
+            finish_share(c, p, n);
+        }
+    }
+    // END 25.2
+    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, 16 of them: from their sums, which lie in
+    /// the order of an accumulator's registers. By a warp.
+    __device__ __forceinline__ static void finish_block(const Consumer& c, const Problem& p, const Task& of, int b) {
+        unsigned pinned[1] = {unsigned(c.lane)};
+        ptx::pin(pinned);  // or what follows from it would be kept in registers from task to task
+        const int lane = int(pinned[0]), warp = c.warp;
         const std::size_t place = std::size_t(of.batch * p.order.heads + of.kv_head) * p.group * p.blocks + b;
         const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + warp * 32 + lane;
         const int head = b / p.blocks, block = b - head * p.blocks;
@@ -273,13 +282,13 @@ struct Backward {
         const bool is_seen = !causal || (block + 1) * B_r + of.diagonal() > 0;  // or nobody has set its sums
         float4 pairs[d / 8];
 #pragma unroll
-        for (int c = 0; c < d / 8; ++c) pairs[c] = is_seen ? __ldcg(sums + c * lcsf::warpgroup) : float4{};
+        for (int n = 0; n < d / 8; ++n) pairs[n] = is_seen ? __ldcg(sums + n * lcsf::warpgroup) : float4{};
 #pragma unroll
-        for (int c = 0; c < d / 8; c += 2) {
+        for (int n = 0; n < d / 8; n += 2) {
             // Of a row two lanes store 8 columns each, whole sectors.
-            const float4 here = pairs[c], next = pairs[c + 1];
-            store_half(row + 8 * c, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-            store_half(row + 8 * p.dQ.strides.row + 8 * c, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
+            const float4 here = pairs[n], next = pairs[n + 1];
+            store_half(row + 8 * n, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
+            store_half(row + 8 * p.dQ.strides.row + 8 * n, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
         }
     }
 
@@ -430,9 +439,12 @@ struct Backward {
 
     // ---- finish: dK and dV leave by way of K and V
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task&) {
+        // EXERCISE 25.1 dK and dV are stored where K and V are. Who reads those until when, and which barriers say so?
+        // STARTER
         // Both slots of dS^T are empty, so dQ of the last two steps is done: nobody reads K and V any more.
         c.smem.shared.scores.wait_empty(scores_of(s.steps));
         c.smem.shared.scores.wait_empty(scores_of(s.steps + 1));
+        // END 25.1
 #pragma unroll
         for (int u = 0; u < units; ++u) {
             ptx::pin(tile::registers(s.dK[u]));
