@@ -248,10 +248,11 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
     TaskProducer tasks(team, teams_of<Kernel>);
     while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
-        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
         const int steps = Kernel::steps(task);
         for (int t = 0; t < steps; ++t) {
             smem.first_ring.wait_empty(at);
+            // Who is done first is to have the next task, not who began first; the answer comes under this step's loads.
+            if (Kernel::schedule == Schedule::dynamic && t + 1 == steps) tasks.ask(taken);
             Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
             if constexpr (Kernel::own_is_loaded)
                 for (int c = 0; t == 0 && c < Kernel::consumers; ++c) {

@@ -70,8 +70,8 @@ struct TaskProducer {
     __device__ __forceinline__ explicit TaskProducer(int team = 0, int teams = 1)
         : task(blockIdx.x * teams + team), teams_of_grid_(gridDim.x * teams) {}
 
-    /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
-    /// at the launch.
+    /// Takes the next one, before it is needed: the answer needs time to come. `taken` is a word of device memory, 0 at the
+    /// launch.
     __device__ __forceinline__ void ask(unsigned* taken) { next_ = teams_of_grid_ + atomicAdd(taken, 1); }
     /// Tells the consumers, that there is no further one too, and goes on to it.
     __device__ __forceinline__ void advance(TaskSlots& slots) {
