@@ -30,10 +30,12 @@
 // And what a kernel may have besides (rung 25):
 //
 //   Shared, init(shared)          memory of a team, c.smem.shared: what consumers and writers tell each other. One thread makes
-//                                 its rings ready. Loads of a step get it, and the slot, behind t
+//                                 its barriers ready. load_first gets it too, and the slot, behind t
 //   first_loads, own_loads        of so many loads a FirstTile, a consumer's OwnTile, consists; if it says nothing, 1
-//   writers, Writer               so many warps have a Writer{number} each, and call its write(shared, p, task) for each task:
-//                                 they have few registers, and may wait for memory while consumers go on
+//   writers, Writer               so many warps have a Writer{number} each, and call its write(shared, p, task, tasks) for each
+//                                 task: they have few registers, and may wait for memory while consumers go on
+//   between(c, p, tasks_before)   by a consumer, while the OwnTile of the task that begins is on its way; needs one own slot
+//   end(c, p, tasks_before)       by a consumer, behind its last task
 #pragma once
 
 #include <concepts>
@@ -291,8 +293,6 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
     TaskProducer tasks(team, teams_of<Kernel>);
     while (tasks.task < Kernel::tasks(p)) {
         const auto task = Kernel::task(p, tasks.task);
-        constexpr bool is_dynamic = Kernel::schedule == Schedule::dynamic, has_writers = writers_of<Kernel> > 0;
-        if constexpr (is_dynamic && !has_writers) tasks.ask(taken);
         for (int t = 0; t < Kernel::steps(task); ++t) {
             smem.first_ring.wait_empty(at);
             if constexpr (HasShared<Kernel>)
@@ -310,8 +310,8 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
             at.advance();
         }
         own.advance();
-        // Where a step is long, the rings have room for as long as the answer takes. Who is slow takes less.
-        if constexpr (is_dynamic && has_writers) tasks.ask(taken);
+        // Who is done first is to have the next task, not who began first. While the answer comes the rings have tiles.
+        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
         tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
     }
 }

@@ -71,12 +71,12 @@ struct TaskProducer {
     __device__ __forceinline__ explicit TaskProducer(int team = 0, int teams = 1)
         : task(blockIdx.x * teams + team), teams_(teams) {}
 
-    /// Takes the next one, at the start of this one: the answer has time to come. `taken` is a word of device memory, 0
-    /// at the launch.
+    /// Takes the next one, before it is needed: the answer needs time to come. `taken` is a word of device memory, 0 at the
+    /// launch.
     __device__ __forceinline__ void ask(unsigned* taken) {
         unsigned blocks = gridDim.x;
 #ifdef __CUDACC__
-        asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+        asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));  // or a register would keep it from task to task
 #endif
         next_ = int(blocks * teams_) + atomicAdd(taken, 1);
     }
