@@ -251,8 +251,6 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
         const int steps = Kernel::steps(task);
         for (int t = 0; t < steps; ++t) {
             smem.first_ring.wait_empty(at);
-            // Who is done first is to have the next task, not who began first; the answer comes under this step's loads.
-            if (Kernel::schedule == Schedule::dynamic && t + 1 == steps) tasks.ask(taken);
             Kernel::load_first({smem.first[at.slot]}, smem.first_ring.full[at.slot], p, task, t);
             if constexpr (Kernel::own_is_loaded)
                 for (int c = 0; t == 0 && c < Kernel::consumers; ++c) {
@@ -264,6 +262,8 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
             at.advance();
         }
         own.advance();
+        // Who is done first is to have the next task, not who began first. While the answer comes the rings have tiles.
+        if constexpr (Kernel::schedule == Schedule::dynamic) tasks.ask(taken);
         tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
     }
 }
