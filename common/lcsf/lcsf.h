@@ -122,6 +122,25 @@ struct SharedOf<Kernel> {
     alignas(1024) typename Kernel::Shared shared;
 };
 
+/// For messages: what they ask for, or no more than a type.
+template <class Kernel>
+struct SharedTypeOf {
+    struct Type {};
+};
+template <HasShared Kernel>
+struct SharedTypeOf<Kernel> {
+    using Type = typename Kernel::Shared;
+};
+template <class Kernel>
+struct WriterTypeOf {
+    struct Type {};
+};
+template <class Kernel>
+    requires requires { typename Kernel::Writer; }
+struct WriterTypeOf<Kernel> {
+    using Type = typename Kernel::Writer;
+};
+
 /// Of a team.
 template <class Kernel>
 struct Memory : SharedOf<Kernel> {
@@ -209,6 +228,11 @@ constexpr bool is_swizzled_tile = requires {
     requires Tile::elements * sizeof(typename Tile::Element) % 1024 == 0;
 };
 
+template <class Kernel>
+constexpr bool has_between = requires { &Kernel::between; };
+template <class Kernel>
+constexpr bool has_end = requires { &Kernel::end; };
+
 /// What a Kernel must have, each in a sentence for who has forgotten it. Others that nvcc says after it follow from it.
 template <class Kernel>
 struct Checked {
@@ -261,6 +285,24 @@ struct Checked {
                       Kernel::load_first(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "
                      "`static void load_first(FirstTile, ptx::Barrier&, const Problem&, const Task&, int)`");
+    static_assert(!HasShared<Kernel> || requires(First tile, ptx::Barrier& full, const Problem& p, const Task& task, int t,
+                                                 typename SharedTypeOf<Kernel>::Type& shared, int slot) {
+                      Kernel::load_first(tile, full, p, task, t, shared, slot);
+                  }, "LCSF: a Kernel with a type Shared must have `static void load_first(FirstTile, ptx::Barrier&, const Problem&, "
+                     "const Task&, int, Shared&, int)`");
+    static_assert(!HasShared<Kernel> || requires(typename SharedTypeOf<Kernel>::Type& shared) { Kernel::init(shared); },
+                  "LCSF: a Kernel with a type Shared must have `static void init(Shared&)`");
+    static_assert(writers_of<Kernel> >= 0 && writers_of<Kernel> <= 3, "LCSF: a block has 0 to 3 writers");
+    static_assert(writers_of<Kernel> == 0 || (teams_of<Kernel> == 1 && HasShared<Kernel>),
+                  "LCSF: a Kernel with writers must have a type Shared, and one team");
+    static_assert(writers_of<Kernel> == 0 || requires(typename WriterTypeOf<Kernel>::Type& writer,
+                                                      typename SharedTypeOf<Kernel>::Type& shared, const Problem& p,
+                                                      const Task& task, const TaskConsumer& tasks) {
+                      writer.write(shared, p, task, tasks);
+                  }, "LCSF: a Kernel with writers must have a type Writer with "
+                     "`void write(Shared&, const Problem&, const Task&, const lcsf::TaskConsumer&)`");
+    static_assert(!has_between<Kernel> || (Kernel::own_is_loaded && Kernel::own_slots == 1),
+                  "LCSF: a Kernel with between() must have an own tile that is loaded, in one slot: what it is called under");
     static_assert(requires(Second tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
                       Kernel::load_second(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "
@@ -329,7 +371,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
         if constexpr (Kernel::own_is_loaded) {
             if (Kernel::own_slots == 1) c.give_back_own();  // else this task's could never come
             if (Kernel::own_slots == 1) c.own_at.parity = tasks.before % 2;  // one register less than going on to the next
-            if constexpr (requires { Kernel::between(c, p, 0u); }) Kernel::between(c, p, tasks.before);
+            if constexpr (has_between<Kernel>) Kernel::between(c, p, tasks.before);
             smem.own_rings[number].wait_full(c.own_at);
         }
         if (Kernel::works(task, number)) {
@@ -351,7 +393,7 @@ __device__ __forceinline__ void consume(Memory<Kernel>& smem, const typename Ker
         c.own_at.advance();
     }
     c.turns.close();
-    if constexpr (requires { Kernel::end(c, p, 0u); }) Kernel::end(c, p, tasks.before);
+    if constexpr (has_end<Kernel>) Kernel::end(c, p, tasks.before);
     if (lane == 0) ptx::bulk_wait_read<0>();
 }
 

@@ -79,8 +79,30 @@ struct Kernel {
 #ifndef NO_steps
     static int steps(const TheTask&) { return 1; }
 #endif
+#ifdef SHARED
+    struct Shared {};
+#ifndef NO_init
+    static void init(Shared&) {}
+#endif
 #ifndef NO_load_first
+    static void load_first(FIRST, ptx::Barrier&, const TheProblem&, const TheTask&, int, Shared&, int) {}
+#endif
+#elif !defined(NO_load_first)
     static void load_first(FIRST, ptx::Barrier&, const TheProblem&, const TheTask&, int) {}
+#endif
+#ifdef WRITERS
+    static constexpr int writers = WRITERS;
+    struct Writer {
+        unsigned number;
+#ifndef NO_write
+        template <class Shared>
+        void write(Shared&, const TheProblem&, const TheTask&, const lcsf::TaskConsumer&) {}
+#endif
+    };
+#endif
+#ifdef BETWEEN
+    static void between(Consumer&, const TheProblem&, unsigned) {}
+    static void end(Consumer&, const TheProblem&, unsigned) {}
 #endif
 #ifndef NO_load_second
     static void load_second(SECOND, ptx::Barrier&, const TheProblem&, const TheTask&, int) {}
