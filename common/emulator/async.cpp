@@ -29,12 +29,16 @@ void AsyncQueue::begin() {
 }
 
 void AsyncQueue::add(AsyncOperation operation) {
+    operation.issuer->polled = 0;  // what it polls now it has another reason for
+    go_on(std::move(operation));
+}
+
+void AsyncQueue::go_on(AsyncOperation operation) {
     const auto percent = draw(100);
     operation.due = time_ + (percent < percent_at_once_                   ? 1
                              : percent < percent_at_once_ + percent_late_ ? late + draw(late)
                                                                           : 1 + draw(soon));
     if (all_is_late) operation.due = time_ + latest;
-    operation.issuer->polled = 0;  // what it polls now it has another reason for
     heap_.push_back(std::move(operation));
     std::push_heap(heap_.begin(), heap_.end(), later);
 }

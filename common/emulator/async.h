@@ -100,7 +100,10 @@ class AsyncQueue {
 public:
     /// Forgets everything; how eager operations are in this block is drawn.
     void begin();
+    /// What the current thread has just begun.
     void add(AsyncOperation operation);
+    /// What goes on by itself where another operation has ended.
+    void go_on(AsyncOperation operation);
     /// Lets time go on by one step: does what is due.
     void advance();
     bool empty() const { return heap_.empty(); }

@@ -131,13 +131,13 @@ void add_store(const Operand& operand, Reduction reduction, std::function<std::v
                        if (counting) trace_copy(kind, row.global, row.bytes.size(), operand.where);
                    --thread.bulk_stores[number].unread;
                    look_again(thread, thread.bulk_stores);
-                   queue.add({operand.instruction, &thread, operand.where, false, [=, &thread] {
-                                  const ActingAs acting(writer);
-                                  for (const StoredRow& row : rows) write(row, reduction, operand);
-                                  if (recording) note_happened(noted);
-                                  --thread.bulk_stores[number].unwritten;
-                                  look_again(thread, thread.bulk_stores);
-                              }});
+                   queue.go_on({operand.instruction, &thread, operand.where, false, [=, &thread] {
+                                    const ActingAs acting(writer);
+                                    for (const StoredRow& row : rows) write(row, reduction, operand);
+                                    if (recording) note_happened(noted);
+                                    --thread.bulk_stores[number].unwritten;
+                                    look_again(thread, thread.bulk_stores);
+                                }});
                }});
 }
 

@@ -229,7 +229,8 @@ struct Backward {
     __device__ __forceinline__ static void wait_for_sums(const Problem& p, int n) {
         const Task of = task(p, n);
         const std::uint32_t* done = p.sums.blocks_done + of.batch * p.order.heads + of.kv_head;
-        while (ptx::load_acquire(done) != unsigned(writers * p.order.T_r)) {
+        const unsigned all = writers * p.order.T_r;
+        while (ptx::load_acquire(done) != all) {
         }
     }
     /// By a consumer, while what a task begins with is on its way.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "launch.h"
+#include "operations/attention_backward/key_block_task.h"
+
 namespace flashladder::attention_backward {
 namespace {
 
@@ -114,19 +117,26 @@ ClosedForm by_writers(double N_q, double N_k, double d, double group, bool causa
     return {group * requested + keys + T_k * word, group * distinct + keys + 2 * word, group * steps * B_r * B_c, 0};
 }
 
-/// Rung 25, the same, but dQ of 16 queries is made of the sums by who is the last to have added to them: each block counts
-/// itself there. A task is asked for behind each one.
+/// Rung 25, the same, but dQ is made of the sums by later tasks, which ask for no state. A task is asked for behind each one,
+/// and its two writers count themselves.
 ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool causal) {
-    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, counts = 4 * word;  // of a step
+    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, writers = 2;
     const double B_c = 128 * (128 / d), T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
     const auto [rows, most_rows, steps, most_steps] = passing(N_q, N_k, causal, B_r, B_c);
     const double sums = float_bytes * B_r * d, of_step = B_r * statistics, a_row = bytes * 2 * d;
-    const double before = N_q * (a_row + float_bytes) + T_q * (of_step + word + counts);
+    const double before = N_q * (a_row + float_bytes) + T_q * (of_step + word) + word;
     const double keys = bytes * 4 * N_k * d, dQ = bytes * N_q * d;
-    const double requested =
-        before + rows * a_row + steps * (of_step + sums + 2 * word + counts) + most_steps * sums + dQ;
-    const double distinct = before + most_rows * a_row + most_steps * (of_step + 2 * (sums + word + counts)) + dQ;
-    return {group * requested + keys + T_k * word, group * distinct + keys, group * steps * B_r * B_c, 0};
+    const double requested = before + rows * a_row + steps * (of_step + sums + 2 * word) + most_steps * sums + dQ;
+    const double distinct = before + most_rows * a_row + most_steps * (of_step + 2 * (sums + word)) + dQ;
+    return {group * requested + keys + T_k * (1 + writers) * word, group * distinct + keys + 2 * word,
+            group * steps * B_r * B_c, 0};
+}
+/// Its shares of dQ: for each one thread waits until a head has ended, which counts as one word; for the last ones, which belong
+/// to no later task, one thread of each of eight warps does.
+double words_of_shares(const AttentionShape& s) {
+    const lcsf::TaskOrder order = key_block_order(s, s.head_dim == 64 ? 256 : 128, (s.head_dim == 64 ? 32 : 16) << 20);
+    const int last = std::min(order.tasks(), order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount));
+    return order.tasks() - last + 8.0 * last;
 }
 
 }  // namespace
@@ -153,8 +163,10 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         return times(kv_heads, by_writers(s.n_q, s.n_k, s.head_dim, group, s.causal));
     if (stage == "25-lcsf-backward") {
         ClosedForm form = times(kv_heads, on_the_template(s.n_q, s.n_k, s.head_dim, group, s.causal));
-        constexpr double taken = 4;  // bytes, which are set before, and then read and written
-        return form.requested_bytes += taken, form.distinct_bytes += 3 * taken, form;
+        constexpr double word = 4;
+        form.requested_bytes += word * (1 + words_of_shares(s));  // `taken` is set before, and then read and written
+        form.distinct_bytes += 3 * word;
+        return form;
     }
     return {};
 }
