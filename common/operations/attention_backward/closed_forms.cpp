@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "launch.h"
-#include "operations/attention_backward/key_block_task.h"
+#include "operations/attention_backward/section.h"
 
 namespace flashladder::attention_backward {
 namespace {
@@ -134,9 +134,10 @@ ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool 
 /// Its shares of dQ: for each one thread waits until a head has ended, which counts as one word; for the last ones, which belong
 /// to no later task, one thread of each of eight warps does.
 double words_of_shares(const AttentionShape& s) {
-    const lcsf::TaskOrder order = key_block_order(s, s.head_dim == 64 ? 256 : 128, (s.head_dim == 64 ? 32 : 16) << 20);
-    const int last = std::min(order.tasks(), order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount));
-    return order.tasks() - last + 8.0 * last;
+    const int T_k = int(blocks(s.n_k, s.head_dim == 64 ? 256 : 128)), tasks = T_k * s.kv_heads * s.batch;
+    const int section = heads_of_a_section(s, (s.head_dim == 64 ? 32 : 16) << 20);
+    const int last = std::min(tasks, section * T_k + device_attribute(cudaDevAttrMultiProcessorCount));
+    return tasks - last + 8.0 * last;
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // A block of keys, and the steps by which all queries pass (rungs 21 and 22).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
 #include "lcsf/tasks.h"
-#include "operations/attention_backward/problem.h"
+#include "operations/attention_backward/section.h"
 
 namespace flashladder::attention_backward {
 
@@ -57,12 +56,9 @@ struct KeyBlockTask {
     }
 };
 
-/// Blocks of B_c keys, those of a head one after the other. Causal, the longest tasks begin first, in sections of so many
-/// heads that what they read and add to, with 2 bytes an element and sums of dQ in float, is about `bytes_of_section`.
+/// Blocks of B_c keys, those of a head one after the other. Causal, the longest tasks begin first, in sections of heads.
 inline lcsf::TaskOrder key_block_order(const AttentionShape& s, int B_c, std::size_t bytes_of_section) {
-    const std::size_t bytes_of_head = std::size_t(s.heads / s.kv_heads) * s.n_q * s.head_dim * (2 + 2 + sizeof(float));
-    const int section = s.causal ? int(std::max<std::size_t>(bytes_of_section / bytes_of_head, 1)) : 1;
-    return {(s.n_k + B_c - 1) / B_c, s.kv_heads, s.batch, section};
+    return {(s.n_k + B_c - 1) / B_c, s.kv_heads, s.batch, heads_of_a_section(s, bytes_of_section)};
 }
 
 }  // namespace flashladder::attention_backward
