@@ -250,17 +250,17 @@ struct Backward {
     // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
     // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). end() makes the share of this team's last
     // task, and of those that belong to no task.
-    // STARTER __device__ __forceinline__ static void finish_share(Consumer&, const Problem&, int) {}
-    // STARTER __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
+    // STARTER __device__ static void finish_share(Consumer&, const Problem&, int) {}
+    // STARTER __device__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
     // STARTER     if (tasks_before > 0) take_share(c, p, tasks_before - 1);
     // STARTER }
-    __device__ __forceinline__ static void finish_share(Consumer& c, const Problem& p, int n) {
+    __device__ static void finish_share(Consumer& c, const Problem& p, int n) {
         const Task of = task(p, n);
         const long long all = p.group * p.blocks, number = of.j / B_c;
         const int end = int((number + 1) * all / p.order.T_r);
         for (int b = int(number * all / p.order.T_r) + c.number; b < end; b += consumers) finish_block(c, p, of, b);
     }
-    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
+    __device__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
         if (tasks_before > 0) take_share(c, p, tasks_before - 1);
         for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
             if (c.lane == 0) wait_for_sums(p, n);
