@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,7 +31,9 @@ constexpr int unit = 64, B_r = 64, consumers = 2;  // keys that a consumer multi
 constexpr int keys_of_a_block(int d) { return consumers * 128 / d * unit; }
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
-int tasks_of(const AttentionShape& s) { return s.batch * s.kv_heads * blocks_of(s.n_k, keys_of_a_block(s.head_dim)); }
+[[maybe_unused]] int tasks_of(const AttentionShape& s) {
+    return s.batch * s.kv_heads * blocks_of(s.n_k, keys_of_a_block(s.head_dim));
+}
 AttentionShape of_batches(int batches, AttentionShape shape) {
     shape.batch = batches;
     return shape;
@@ -63,6 +64,7 @@ bool can_be_late(const AttentionShape& s, int multiprocessors) {
     return multiprocessors == 1 && s.n_k <= keys_of_a_block(s.head_dim);
 }
 #endif
+/// The report of a race; on a GPU none is looked for.
 std::string race_of(const Inputs& in) {
 #ifdef FLASHLADDER_GPU
     (void)in;
