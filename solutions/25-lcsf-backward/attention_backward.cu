@@ -247,21 +247,23 @@ struct Backward {
         if (c.lane == 0) shared.share_ring.release(at);
         if (share >= 0) finish_share(c, p, share);
     }
+    /// By a consumer, behind its last task.
+    __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
+        between(c, p, tasks_before);
+        finish_last_shares(c, p);
+    }
     // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
-    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). end() makes the share of this team's last
-    // task, and of those that belong to no task.
+    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). finish_last_shares() makes those that belong
+    // to no task, of all blocks together.
     // STARTER __device__ static void finish_share(Consumer&, const Problem&, int) {}
-    // STARTER __device__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
-    // STARTER     if (tasks_before > 0) take_share(c, p, tasks_before - 1);
-    // STARTER }
+    // STARTER __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     __device__ static void finish_share(Consumer& c, const Problem& p, int n) {
         const Task of = task(p, n);
         const long long all = p.group * p.blocks, number = of.j / B_c;
         const int end = int((number + 1) * all / p.order.T_r);
         for (int b = int(number * all / p.order.T_r) + c.number; b < end; b += consumers) finish_block(c, p, of, b);
     }
-    __device__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
-        if (tasks_before > 0) take_share(c, p, tasks_before - 1);
+    __device__ static void finish_last_shares(Consumer& c, const Problem& p) {
         for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
             if (c.lane == 0) wait_for_sums(p, n);
             __syncwarp();  // what one lane has acquired, all see
@@ -294,7 +296,7 @@ struct Backward {
     }
 
     // ---- compute
-    __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
+    __device__ __forceinline__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves here
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
         if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
         __syncwarp();
@@ -440,7 +442,7 @@ struct Backward {
 
     // ---- finish: dK and dV leave by way of K and V
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task&) {
-        // EXERCISE 25.1 dK and dV are stored where K and V are. Who reads those until when, and which barriers say so?
+        // EXERCISE 25.1 dK and dV are stored where K and V are. Until when are those read, and which barriers say so?
         // STARTER
         // Both slots of dS^T are empty, so dQ of the last two steps is done: nobody reads K and V any more.
         c.smem.shared.scores.wait_empty(scores_of(s.steps));
