@@ -247,14 +247,17 @@ struct Backward {
         if (c.lane == 0) shared.share_ring.release(at);
         if (share >= 0) finish_share(c, p, share);
     }
-    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
-    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). end() makes the share of this team's last
-    // task, and of those that belong to no task.
-    // TODO: your code, instead of this.
-    __device__ __forceinline__ static void finish_share(Consumer&, const Problem&, int) {}
+    /// By a consumer, behind its last task.
     __device__ __forceinline__ static void end(Consumer& c, const Problem& p, unsigned tasks_before) {
-        if (tasks_before > 0) take_share(c, p, tasks_before - 1);
+        between(c, p, tasks_before);
+        finish_last_shares(c, p);
     }
+    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
+    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). finish_last_shares() makes those that belong
+    // to no task, of all blocks together.
+    // TODO: your code, instead of this.
+    __device__ static void finish_share(Consumer&, const Problem&, int) {}
+    __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     // END 25.2
     /// dQ of block b of the queries of task `of`'s head, and of those that share its K, 16 of them: from their sums, which lie in
     /// the order of an accumulator's registers. By a warp.
@@ -281,7 +284,7 @@ struct Backward {
     }
 
     // ---- compute
-    __device__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves under the first step
+    __device__ __forceinline__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves here
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
         if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
         __syncwarp();
@@ -427,7 +430,7 @@ struct Backward {
 
     // ---- finish: dK and dV leave by way of K and V
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task&) {
-        // EXERCISE 25.1 dK and dV are stored where K and V are. Who reads those until when, and which barriers say so?
+        // EXERCISE 25.1 dK and dV are stored where K and V are. Until when are those read, and which barriers say so?
         // TODO: your code, instead of this.
         // END 25.1
 #pragma unroll
