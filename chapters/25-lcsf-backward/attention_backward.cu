@@ -1,8 +1,9 @@
 // Rung 25: rung 22 on the template, which has learned what gradients need: memory of a kernel's own, and writers.
 //
-// Idea      load, compute, store, finish: what is moved and multiplied is said here, and the template has the rest. A grid
-//           as large as the GPU takes blocks of keys one after the other, the next one's queries under the end of this one.
-//           dQ of a head that has ended is shared out among the tasks that come later, each a few blocks of queries
+// Idea      load, compute, store, finish: what is moved and multiplied is said here, and the template has the rest. A
+//           grid as large as the GPU takes blocks of keys one after the other, the next one's queries under the end of
+//           this one. dQ of a head that has ended is shared out among the tasks that come later: each makes a few blocks
+//           of queries
 // Saves     the start of a block for each task and its first loads; the wait for a block that makes dQ of a whole head
 // Costs     a gap between two tasks, where K and V come into the place that dK and dV have left; dQ is made in it
 // Source    ThunderKittens (Spector et al., 2024): load, compute, store, finish; rungs 14 and 22
@@ -40,15 +41,15 @@ struct Gradient {
 /// 4 of the 8 columns that a lane and its neighbour have of two pairs each: whole sectors.
 template <class Element>
 __device__ __forceinline__ void store_half(Element* row, float scale, float2 here, float2 next, bool odd, bool stores) {
-    const std::uint32_t a = ptx::pack<Element>(scale * here.x, scale * here.y), b = ptx::pack<Element>(scale * next.x, scale * next.y);
+    const std::uint32_t a = ptx::pack<Element>(scale * here.x, scale * here.y);
+    const std::uint32_t b = ptx::pack<Element>(scale * next.x, scale * next.y);
     const std::uint32_t theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? a : b, 1);
     if (stores) *reinterpret_cast<uint2*>(row) = odd ? uint2{theirs, b} : uint2{a, theirs};
 }
 
 // ---- before: the statistics of each query
 
-/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes. Nobody adds to dQ
-/// of the first `unseen` steps, whose queries see no key: it is 0.
+/// Of a head's queries, and of as many behind them as make whole steps: those are 0. Each by d / 8 lanes.
 template <class Element, int d>
 __global__ void __launch_bounds__(threads)
 find_statistics(Rows<Element> O, Rows<Element> dO, const float* lse, Statistics<B_r>* statistics,
@@ -84,7 +85,7 @@ struct Backward {
     using ScoreTile = Tile<unit, B_r>;
     using FirstTile = Tile<B_r, d>;  // Q_i, and with it the statistics
     using SecondTile = FirstTile;    // dO_i
-    using OwnTile = Tile<256, 64>;   // a consumer's units of K, then of V, one behind the other; at the end of dK and dV
+    using OwnTile = Tile<256, 64>;   // a consumer's units of K, then of V, one behind the other; then of dK and dV
     using OutputTile = Tile<16, d>;  // of dK or dV, by a warp
     static constexpr int first_loads = 2, own_loads = 2 * units;
     using Consumer = lcsf::Consumer<Backward>;
@@ -104,13 +105,14 @@ struct Backward {
         QuerySums sums;
         Gradient<Element> dQ;
     };
-    /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is not kept:
-    /// registers are for products, and those who load have few.
+    /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is
+    /// not kept: registers are for products, and those who load have few.
     struct Task {
         const Problem& p;
         int j, kv_head, batch;  // from key j on
 
-        __device__ __forceinline__ int diagonal() const { return p.N_k - p.N_q; }  // query i sees the keys up to i + diagonal
+        /// Query i sees the keys up to i + diagonal.
+        __device__ __forceinline__ int diagonal() const { return p.N_k - p.N_q; }
         __device__ __forceinline__ int first_block() const { return causal ? max(0, j - diagonal()) / B_r : 0; }
         __device__ __forceinline__ int steps() const { return p.group * (p.blocks - first_block()); }
         __device__ __forceinline__ Step step(int t) const {
@@ -200,7 +202,8 @@ struct Backward {
         unsigned steps = 0;  // so far
 
         /// What a consumer leaves of dQ, in its turn. By one thread, which nobody but the buffer waits for.
-        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task, const lcsf::TaskConsumer& tasks) {
+        __device__ __forceinline__ void write(Shared& shared, const Problem& p, const Task& task,
+                                              const lcsf::TaskConsumer& tasks) {
             if (threadIdx.x % 32 != 0) return;
             if (number == 0) {
                 const lcsf::RingPosition<1> share_at = {0, tasks.before % 2};
@@ -214,8 +217,11 @@ struct Backward {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
+                // A claim that waits for data while this block has another task under way could have others wait for it,
+                // and it for them, in a circle: those of a task's first steps come behind their data.
+                if (step.t < consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 const bool first = p.sums.template claim<false>(place, 0);
-                shared.dQ_ring[number].wait_full(dQ_at);
+                if (step.t >= consumers) shared.dQ_ring[number].wait_full(dQ_at);
                 p.sums.template put<false>(place, shared.dQ[number], first, 0);
                 shared.dQ_ring[number].release(dQ_at);
             }
@@ -252,15 +258,15 @@ struct Backward {
         between(c, p, tasks_before);
         finish_last_shares(c, p);
     }
-    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of queries of
-    // its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). finish_last_shares() makes those that belong
-    // to no task, of all blocks together.
+    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of
+    // queries of its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). finish_last_shares()
+    // makes those that belong to no task, of all blocks together.
     // TODO: your code, instead of this.
     __device__ static void finish_share(Consumer&, const Problem&, int) {}
     __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     // END 25.2
-    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, 16 of them: from their sums, which lie in
-    /// the order of an accumulator's registers. By a warp.
+    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, 16 of them: from their sums, which
+    /// lie in the order of an accumulator's registers. By a warp.
     __device__ __forceinline__ static void finish_block(const Consumer& c, const Problem& p, const Task& of, int b) {
         unsigned pinned[1] = {unsigned(c.lane)};
         ptx::pin(pinned);  // or what follows from it would be kept in registers from task to task
@@ -339,7 +345,8 @@ struct Backward {
         c.smem.first_ring.release({slot});
         c.smem.second_ring.release({slot});
     }
-    /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step before too.
+    /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step
+    /// before too.
     __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Task& task, const Step& step) {
         Shared& shared = c.smem.shared;
         announce(shared, c, &shared.scores.full[s.steps % dS_slots], step.t >= consumers && s.steps % consumers == unsigned(c.number));
@@ -483,9 +490,9 @@ void launch(const BackwardArgs& args) {
                       states, writers_done, taken, s.n_q, padded);
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
-        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads, padded / B_r,
-                              order, order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount), args.scale, statistics,
-                              {sums, states, writers_done, nullptr},
+        const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
+        lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,
+                              padded / B_r, order, lag, args.scale, statistics, {sums, states, writers_done, nullptr},
                               {static_cast<Element*>(args.dQ), args.dQ_strides}},
                              taken, args.stream);
     });
