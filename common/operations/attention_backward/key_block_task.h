@@ -29,12 +29,6 @@ struct KeyBlockTask {
         T_r = p.group * (blocks - first_block);
     }
     __device__ __forceinline__ Step first() const { return {0, kv_head * p.group, first_block}; }
-    /// Step t, without those before it.
-    __device__ __forceinline__ Step step(int t) const {
-        Step step{t, kv_head * p.group, first_block + t};
-        for (; step.block >= blocks; ++step.head) step.block -= blocks - first_block;
-        return step;
-    }
     __device__ __forceinline__ void advance(Step& step) const {
         ++step.t;
         if (++step.block == blocks) step.block = first_block, ++step.head;
@@ -42,13 +36,8 @@ struct KeyBlockTask {
     /// How many blocks of keys come before this one to a step's queries, if those of a head begin one after the other: the
     /// last one first, if causal.
     __device__ __forceinline__ int rank(const Step& step) const {
-        const int n = j / B_c;
-        return causal ? blocks_of_keys(step) - 1 - n : n;
-    }
-    /// How many blocks of keys a step's queries see.
-    __device__ __forceinline__ int blocks_of_keys(const Step& step) const {
-        const int last_key = (step.block + 1) * B_r - 1 + diagonal;  // that one of these queries sees
-        return causal ? min(p.order.T_r - 1, last_key / B_c) + 1 : p.order.T_r;
+        const int n = j / B_c, last_key = (step.block + 1) * B_r - 1 + diagonal;  // that one of these queries sees
+        return causal ? min(p.order.T_r - 1, last_key / B_c) - n : n;
     }
     /// Where something of a step lies for all heads one after the other, in blocks of queries.
     __device__ __forceinline__ std::size_t place_of(const Step& step) const {

@@ -17,7 +17,7 @@ enum State : std::uint32_t { untouched, taken, written };
 /// may have other bits. Then a state is how many have come.
 struct QuerySums {
     float* sums;
-    std::uint32_t *states, *blocks_done;  // of each place, untouched at first; of each head of K, or of 16 queries, 0 at first
+    std::uint32_t *states, *blocks_done;  // of each place, untouched at first; of each head of K, 0 at first
     std::uint32_t* begun;                 // in order: how many blocks of keys have; 0 at first
 
     /// Whether the caller comes first at a place; else the sums there have been written when this returns. By one thread.
@@ -46,10 +46,10 @@ struct QuerySums {
     }
     /// Until all is written that this thread has put.
     __device__ __forceinline__ void complete() const { ptx::bulk_wait<0>(); }
-    /// By one thread, once the block's sums of this head of K, or of these queries, are complete: whether those of all `blocks`
-    /// are. Then it sees them.
-    __device__ __forceinline__ bool is_last(int of, int blocks) const {
-        return ptx::fetch_add_acquire_release(blocks_done + of, 1) == unsigned(blocks - 1);
+    /// By one thread, once the block's sums are complete: whether those of all `blocks` of this head of K are. Then it
+    /// sees them.
+    __device__ __forceinline__ bool is_last(int head_of_K, int blocks) const {
+        return ptx::fetch_add_acquire_release(blocks_done + head_of_K, 1) == unsigned(blocks - 1);
     }
 };
 
