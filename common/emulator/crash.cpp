@@ -71,11 +71,13 @@ bool is_in_kernel(std::uintptr_t pc) {
 }
 
 /// The kernel's function that has called what has ended in abort(): the innermost return address on the thread's stack
-/// that is a kernel's. Frame pointers lead nowhere: what is on the stack of who has smashed it is not what was there.
+/// that is a kernel's. Frame pointers lead nowhere: what is on the stack of who has smashed it is not what was there. Some
+/// other number there may happen to be an address of a function: a kernel's has a line.
 std::uintptr_t caller_of_abort(std::uintptr_t stack_pointer) {
     for (std::uintptr_t at = stack_pointer; at + sizeof at <= current->stack_end; at += sizeof at) {
         const std::uintptr_t address = *reinterpret_cast<const std::uintptr_t*>(at);
-        if (is_in_kernel(address - 1)) return address - 1;
+        if (is_in_kernel(address - 1) && !to_string(Place(reinterpret_cast<const void*>(address))).empty())
+            return address - 1;
     }
     return 0;
 }
