@@ -391,16 +391,7 @@ TEST_CASE("EXERCISE 25.2: dQ is made in shares, each block of queries once, of c
 }
 
 TEST_CASE("agrees with the reference: lengths near the edges of steps and of blocks of keys") {
-    for (const int d : {64, 128})
-        for (const bool is_causal : {false, true, true}) {
-            const std::uint64_t turn = static_cast<std::uint64_t>(d + is_causal);
-            AttentionShape shape =
-                shape_of(2, drawn_length(B_r, 20, 300, turn), drawn_length(keys_of_a_block(d), 20, 300, turn + 1), d);
-            shape.causal = is_causal;
-            shape.batch = 2;
-            shape.dtype = test_seed() % 2 ? DType::bf16 : DType::f16;
-            check_gradients(backward_inputs(grouped(shape), Values::normal, test_seed()), "lengths near edges");
-        }
+    check_lengths_near_edges([](int) { return B_r; }, keys_of_a_block);
 }
 
 TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they hold") {

@@ -441,6 +441,19 @@ void check_same_bits(const Outputs& found, const Outputs& expected, const std::s
     check_one("dV", found.dV, expected.dV);
 }
 
+void check_lengths_near_edges(int (*queries_of_a_step)(int d), int (*keys_of_a_block)(int d), int most_queries) {
+    for (const int d : {64, 128})
+        for (const bool is_causal : {false, true, true}) {
+            const std::uint64_t turn = static_cast<std::uint64_t>(d + is_causal);
+            AttentionShape shape = shape_of(2, drawn_length(queries_of_a_step(d), 20, most_queries, turn),
+                                            drawn_length(keys_of_a_block(d), 20, 300, turn + 1), d);
+            shape.causal = is_causal;
+            shape.batch = 2;
+            shape.dtype = test_seed() % 2 ? DType::bf16 : DType::f16;
+            check_gradients(backward_inputs(grouped(shape), Values::normal, test_seed()), "lengths near edges");
+        }
+}
+
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int queries) {
     shape.causal = true;
     const std::size_t d = static_cast<std::size_t>(shape.head_dim);

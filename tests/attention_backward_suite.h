@@ -60,6 +60,10 @@ void check_whatever_order();
 /// These outputs are the same to the bit. Else fails with "dQ has other bits than ...".
 void check_same_bits(const Outputs& found, const Outputs& expected, const std::string& than);
 
+/// Gradients of grouped heads of d 64 and 128, causal or not, whose lengths are near multiples of a step's queries, up to
+/// most_queries, and of a block's keys.
+void check_lengths_near_edges(int (*queries_of_a_step)(int d), int (*keys_of_a_block)(int d), int most_queries = 300);
+
 /// Causal, the stage under test: with NaN in K and V from key `seen` on, though not in O and LSE, the first `queries` rows of
 /// dQ and the first `seen` rows of dK and dV are the same to the bit.
 void check_hidden_keys_reach_nobody(AttentionShape shape, int seen, int queries);

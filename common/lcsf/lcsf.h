@@ -112,24 +112,17 @@ constexpr int own_loads_of = [] {
 template <class Kernel>
 using RegistersOf = Registers<consumers_of_block<Kernel>, (writers_of<Kernel> > 0)>;
 
-/// Memory of a kernel's own, if it has any.
+/// Memory of a kernel's own, if it has any. Type: for messages, also where there is none.
 template <class Kernel>
 concept HasShared = requires { typename Kernel::Shared; };
 template <class Kernel>
-struct SharedOf {};
-template <HasShared Kernel>
-struct SharedOf<Kernel> {
-    alignas(1024) typename Kernel::Shared shared;
-};
-
-/// For messages: what they ask for, or no more than a type.
-template <class Kernel>
-struct SharedTypeOf {
+struct SharedOf {
     struct Type {};
 };
 template <HasShared Kernel>
-struct SharedTypeOf<Kernel> {
+struct SharedOf<Kernel> {
     using Type = typename Kernel::Shared;
+    alignas(1024) Type shared;
 };
 template <class Kernel>
 struct WriterTypeOf {
@@ -286,17 +279,17 @@ struct Checked {
                   }, "LCSF: a Kernel must have "
                      "`static void load_first(FirstTile, ptx::Barrier&, const Problem&, const Task&, int)`");
     static_assert(!HasShared<Kernel> || requires(First tile, ptx::Barrier& full, const Problem& p, const Task& task, int t,
-                                                 typename SharedTypeOf<Kernel>::Type& shared, int slot) {
+                                                 typename SharedOf<Kernel>::Type& shared, int slot) {
                       Kernel::load_first(tile, full, p, task, t, shared, slot);
                   }, "LCSF: a Kernel with a type Shared must have `static void load_first(FirstTile, ptx::Barrier&, const Problem&, "
                      "const Task&, int, Shared&, int)`");
-    static_assert(!HasShared<Kernel> || requires(typename SharedTypeOf<Kernel>::Type& shared) { Kernel::init(shared); },
+    static_assert(!HasShared<Kernel> || requires(typename SharedOf<Kernel>::Type& shared) { Kernel::init(shared); },
                   "LCSF: a Kernel with a type Shared must have `static void init(Shared&)`");
     static_assert(writers_of<Kernel> >= 0 && writers_of<Kernel> <= 3, "LCSF: a block has 0 to 3 writers");
     static_assert(writers_of<Kernel> == 0 || (teams_of<Kernel> == 1 && HasShared<Kernel>),
                   "LCSF: a Kernel with writers must have a type Shared, and one team");
     static_assert(writers_of<Kernel> == 0 || requires(typename WriterTypeOf<Kernel>::Type& writer,
-                                                      typename SharedTypeOf<Kernel>::Type& shared, const Problem& p,
+                                                      typename SharedOf<Kernel>::Type& shared, const Problem& p,
                                                       const Task& task, const TaskConsumer& tasks) {
                       writer.write(shared, p, task, tasks);
                   }, "LCSF: a Kernel with writers must have a type Writer with "
