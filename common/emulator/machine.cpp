@@ -53,7 +53,7 @@ void forget(SharedWindow& window, const std::vector<std::uint8_t>& unwritten, st
 bool others_can_go_on(const Block& block) {
     const auto& blocks = block.cluster->blocks;
     return std::any_of(blocks.begin(), blocks.end(), [&](const Block* other) {
-        return other != &block && other->live > 0 && (!other->ready.empty() || !other->async.empty());
+        return other != &block && other->live > 0 && (!other->ready.empty() || other->looks_late || !other->async.empty());
     });
 }
 

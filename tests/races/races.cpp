@@ -64,5 +64,13 @@ TEST_CASE("races: correct kernels have none, nor have equivalent mutants, and th
     }
 }
 
+TEST_CASE("races: a block waits for one of its cluster whose only thread that can go on is held, to come late to its wait") {
+    const auto kernels = sync_kernels();
+    const auto announce = std::ranges::find(kernels, "announce", &SyncKernel::name);
+    REQUIRE(announce != kernels.end());
+    for (int i = 0; i < 4000; ++i)  // which was called a deadlock once in about 800
+        CHECK(look_for_races(*announce, test_seed() + std::uint64_t(i)).report == "");
+}
+
 }  // namespace
 }  // namespace flashladder
