@@ -64,7 +64,7 @@ TEST_CASE("races: correct kernels have none, nor have equivalent mutants, and th
     }
 }
 
-TEST_CASE("races: a block waits for one of its cluster whose only thread that can go on is held, to come late to its wait") {
+TEST_CASE("races: a block whose only thread that can go on is held has others of its cluster wait") {
     const auto kernels = sync_kernels();
     const auto announce = std::ranges::find(kernels, "announce", &SyncKernel::name);
     REQUIRE(announce != kernels.end());
