@@ -100,7 +100,7 @@ struct Backward {
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
         int lag;                // tasks: so many behind task n, its share of dQ is made
-        float scale;
+        float scale, scale_log2;  // of scores; the same for exponentials in base 2
         const Statistics<B_r>* statistics;
         QuerySums sums;
         Gradient<Element> dQ;
@@ -131,7 +131,7 @@ struct Backward {
     };
     /// What a warp keeps of a task in memory: registers are for products.
     struct Notes {
-        int j, kv_head, batch;
+        int row, kv_head, batch;  // from its first key on
     };
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
@@ -304,13 +304,15 @@ struct Backward {
     // ---- compute
     __device__ __forceinline__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves here
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
-        if (c.lane == 0) notes(c) = {task.j, task.kv_head, task.batch};
+        if (c.lane == 0) notes(c) = {task.j + c.number * units * unit + c.warp * 16, task.kv_head, task.batch};
         __syncwarp();
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
-        for (Step step = task.step(0); step.t < task.steps(); task.advance(step)) {
+        const int first_block = task.first_block(), steps = task.steps();
+        for (Step step{0, 0, first_block}; step.t < steps; ++step.t) {
             multiply_scores(s, c, p, task, step);
-            end_step(s, c, task, step);
+            end_step(s, c, steps, step);
+            if (++step.block == p.blocks) step.block = first_block;
         }
         end_steps(s, c, task);
     }
@@ -321,8 +323,8 @@ struct Backward {
         Shared& shared = c.smem.shared;
         const bool is_first = step.t == 0;
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
-        const int last_row = (causal ? task.diagonal() + tile::column_of(0, 0) + step.block * B_r : p.N_k - 1) - notes(c).j -
-                             c.number * units * unit - c.warp * 16 - tile::row_of(0, 0);
+        const int last_row = (causal ? task.diagonal() + tile::column_of(0, 0) + step.block * B_r : p.N_k - 1) -
+                             notes(c).row - tile::row_of(0, 0);
         const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
         const SecondTile dO_smem{c.smem.second[c.first.at.slot]};
         if (!ahead || is_first) {
@@ -341,7 +343,7 @@ struct Backward {
             if (u == 0 && !is_first) give_back_step_before(c);
             tile::begin_multiply_transposed(dS_t, unit_of(c.own(), units + u), dO_smem, true);
             tile::wait<1>(P_t);
-            weigh_transposed<causal>(P_t, s.lse, p.scale * attention::log2_e, last_row - u * unit);
+            weigh_transposed<causal>(P_t, s.lse, p.scale_log2, last_row - u * unit);
             s.P = tile::to_operand<Element>(P_t);
             tile::wait<0>(dS_t);
             tile::multiply_elements(dS_t, P_t);
@@ -359,7 +361,7 @@ struct Backward {
     }
     /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step
     /// before too.
-    __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Task& task, const Step& step) {
+    __device__ __forceinline__ static void end_step(State& s, Consumer& c, int steps, const Step& step) {
         Shared& shared = c.smem.shared;
         announce(shared, c, &shared.scores.full[s.steps % dS_slots], step.t >= consumers && s.steps % consumers == unsigned(c.number));
         if (step.t > 0 && s.steps % consumers != unsigned(c.number)) {
@@ -369,14 +371,14 @@ struct Backward {
             begin_queries(dQ, c, dS_late.slot);
             ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);  // dS^T of all four warps is there
             begin_keys(s, c, step);
-            load_ahead(s, c, task, step);
+            load_ahead(s, c, steps, step);
             tile::wait<units>(dQ);
             ptx::pin(s.P.fragment);
             end_queries(s, c, dQ, dS_late);
         } else {
             ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);
             begin_keys(s, c, step);
-            load_ahead(s, c, task, step);
+            load_ahead(s, c, steps, step);
         }
         ++s.steps;
         c.first.keep();
@@ -403,8 +405,8 @@ struct Backward {
         return {int(step % dS_slots), step / dS_slots % 2};
     }
     /// The next step's log-sum-exps, while dK is multiplied.
-    __device__ __forceinline__ static void load_ahead(State& s, Consumer& c, const Task& task, const Step& step) {
-        if (!ahead || step.t + 1 == task.steps()) return;
+    __device__ __forceinline__ static void load_ahead(State& s, Consumer& c, int steps, const Step& step) {
+        if (!ahead || step.t + 1 == steps) return;
         auto next = c.first.at;
         next.advance();
         c.smem.first_ring.wait_full(next);
@@ -467,7 +469,7 @@ struct Backward {
     __device__ __forceinline__ static void store(const Consumer& c, const Problem& p, const Task&) {
         const Notes of = notes(c);
         for (int u = 0; u < units; ++u) {
-            const int row = of.j + (c.number * units + u) * unit + c.warp * 16;
+            const int row = of.row + u * unit;
             tile::store(p.dK, output(c, u), row, of.kv_head, of.batch);
             tile::store(p.dV, output(c, units + u), row, of.kv_head, of.batch);
         }
@@ -507,7 +509,8 @@ void launch(const BackwardArgs& args) {
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,
-                              padded / B_r, order, lag, args.scale, statistics, {sums, states, writers_done, nullptr},
+                              padded / B_r, order, lag, args.scale, args.scale * attention::log2_e, statistics,
+                              {sums, states, writers_done, nullptr},
                               {static_cast<Element*>(args.dQ), args.dQ_strides}},
                              taken, args.stream);
     });
