@@ -120,9 +120,9 @@ struct Backward {
             for (; step.block >= p.blocks; ++step.head) step.block -= p.blocks - first_block();
             return step;
         }
-        __device__ __forceinline__ void advance(Step& step) const {
+        __device__ __forceinline__ void advance(Step& step, int first_block) const {
             ++step.t;
-            if (++step.block == p.blocks) step.block = first_block(), ++step.head;
+            if (++step.block == p.blocks) step.block = first_block, ++step.head;
         }
         /// Where something of a step lies for all heads one after the other, in blocks of queries.
         __device__ __forceinline__ int place_of(const Step& step) const {
@@ -213,7 +213,7 @@ struct Backward {
                 shared.share = share;
                 ptx::barrier_arrive(shared.share_ring.full[0]);
             }
-            for (Step step = task.step(0); step.t < task.steps(); task.advance(step), ++steps) {
+            for (Step step = task.step(0); step.t < task.steps(); task.advance(step, task.first_block()), ++steps) {
                 if (steps % consumers != number) continue;
                 const lcsf::RingPosition<1> dQ_at = {0, steps / consumers % 2};
                 const int place = task.place_of(step);
@@ -297,10 +297,9 @@ struct Backward {
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
         const int first_block = task.first_block(), steps = task.steps();
-        for (Step step{0, 0, first_block}; step.t < steps; ++step.t) {
+        for (Step step = task.step(0); step.t < steps; task.advance(step, first_block)) {
             multiply_scores(s, c, p, task, step);
             end_step(s, c, steps, step);
-            if (++step.block == p.blocks) step.block = first_block;
         }
         end_steps(s, c, task);
     }
