@@ -121,9 +121,9 @@ public:
 
     std::vector<std::pair<std::string, Data>> checks(DType dtype, std::uint64_t seed) const override {
         std::vector<std::pair<std::string, Data>> all;
-        for (const GivenSizes& given : {GivenSizes{{"batch", 40}, {"n_q", 300}, {"causal", 1}},
-                                        {{"batch", 30}, {"n_q", 900}, {"n_k", 1000}, {"others", 40}},
-                                        {{"batch", 12}, {"n_q", 200}, {"n_k", 700}, {"causal", 1}}}) {
+        for (const GivenSizes& given : {GivenSizes{{"batch", 40}, {"n_q", 150}, {"causal", 1}},
+                                        {{"batch", 30}, {"n_q", 500}, {"n_k", 600}, {"others", 40}},
+                                        {{"batch", 12}, {"n_q", 200}, {"n_k", 400}, {"causal", 1}}}) {
             const Problem some = with(problem(given, dtype), {{"heads", 6}, {"kv_heads", 2}});
             all.emplace_back(fmt::format("random, {}", title(some)), inputs(some, seed));
         }
