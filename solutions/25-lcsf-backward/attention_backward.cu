@@ -149,6 +149,11 @@ struct Backward {
         tile::Operand<Element, 16, B_r> P;  // of dV, which may be under way until the next step waits for it
         ColumnValues<B_r> lse;              // of this step; behind load_ahead() of the next one
         unsigned steps = 0;  // so far
+        unsigned lane[1];    // the same as a consumer's, but the compiler does not know it: see compute()
+
+        /// This lane's first of an accumulator.
+        __device__ __forceinline__ int row() const { return int(lane[0] / 4); }
+        __device__ __forceinline__ int column() const { return int(lane[0] % 4 * 2); }
     };
 
     // ---- tasks
@@ -308,6 +313,9 @@ struct Backward {
         __syncwarp();
 #pragma unroll
         for (int u = 0; u < units; ++u) tile::fill(s.dK[u], 0), tile::fill(s.dV[u], 0);
+        // A lane's number costs nothing to read anew, the compiler believes, and has no register for it: four times in a
+        // step, and each time what follows waits for it. Of a shuffle it does not believe that.
+        s.lane[0] = __shfl_sync(0xFFFFFFFFu, c.lane, c.lane);
         const int first_block = task.first_block(), steps = task.steps();
         for (Step step = task.step(0); step.t < steps; task.advance(step, first_block)) {
             multiply_scores(s, c, p, task, step);
@@ -321,21 +329,23 @@ struct Backward {
                                                            const Step& step) {
         Shared& shared = c.smem.shared;
         const bool is_first = step.t == 0;
+        ptx::pin(s.lane);  // or what follows from it would be kept in registers
+        int own_row[1] = {notes(c).row + s.row() - (causal ? s.column() : 0)};
+        ptx::pin(own_row);  // or its sum would begin in a uniform register, which products wait for
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
-        const int last_row = (causal ? task.diagonal() + tile::column_of(0, 0) + step.block * B_r : p.N_k - 1) -
-                             notes(c).row - tile::row_of(0, 0);
+        const int last_row = (causal ? task.diagonal() + step.block * B_r : p.N_k - 1) - own_row[0];
         const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
         const SecondTile dO_smem{c.smem.second[c.first.at.slot]};
         if (!ahead || is_first) {
             c.first.take();
-            load_columns(s.lse, shared.statistics[c.first.at.slot].lse);
+            load_columns(s.lse, shared.statistics[c.first.at.slot].lse, s.column());
             c.smem.second_ring.wait_full(c.first.at);
         }
 #pragma unroll
         for (int u = 0; u < units; ++u) {
             Scores P_t, dS_t;
             // Before products begin, beside which shared memory is slow.
-            fill_columns(dS_t, shared.statistics[c.first.at.slot].minus_D);
+            fill_columns(dS_t, shared.statistics[c.first.at.slot].minus_D, s.column());
             tile::begin_multiply_transposed(P_t, unit_of(c.own(), u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             ptx::pin(s.P.fragment);
@@ -347,7 +357,8 @@ struct Backward {
             tile::wait<0>(dS_t);
             tile::multiply_elements(dS_t, P_t);
             if (u == 0) shared.scores.wait_empty(scores_of(s.steps));
-            store_rows<Element>(ScoreTile{shared.dS[s.steps % dS_slots][c.number * units + u]}, dS_t, 16 * c.warp);
+            store_rows<Element>(ScoreTile{shared.dS[s.steps % dS_slots][c.number * units + u]}, dS_t, 16 * c.warp,
+                                s.lane[0]);
             ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
             tile::begin_multiply(s.dV[u], s.P, dO_smem, !is_first);
         }
@@ -409,7 +420,7 @@ struct Backward {
         auto next = c.first.at;
         next.advance();
         c.smem.first_ring.wait_full(next);
-        load_columns(s.lse, c.smem.shared.statistics[next.slot].lse);
+        load_columns(s.lse, c.smem.shared.statistics[next.slot].lse, s.column());
         c.smem.second_ring.wait_full(next);
     }
     /// Begins dQ of a step, from dS^T of all; a group for each unit of the block.
@@ -424,7 +435,7 @@ struct Backward {
         Shared& shared = c.smem.shared;
         if (ptx::elect_one()) shared.scores.release(dS_late);
         shared.dQ_ring[c.number].wait_empty({0, (s.steps - 1) / consumers % 2});
-        float4* to = reinterpret_cast<float4*>(shared.dQ[c.number]) + threadIdx.x % lcsf::warpgroup;
+        float4* to = reinterpret_cast<float4*>(shared.dQ[c.number]) + c.warp * 32 + s.lane[0];
 #pragma unroll
         for (int n = 0; n < d / 8; ++n) {
             const float(&of)[4] = dQ.fragment[0][n];

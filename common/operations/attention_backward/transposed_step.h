@@ -16,22 +16,25 @@ struct Statistics {
     float minus_D[queries];  // -rowsum(dO O)
 };
 
-/// A number of each column, as an accumulator's lane needs them: two of each 8 columns.
+/// A number of each column, as an accumulator's lane needs them: two of each 8 columns. Here and below `column` is the lane's
+/// first, and `lane` its number: said by who keeps it, as a kernel short of registers would read it anew for each use.
 template <int columns>
 using ColumnValues = float2[columns / 8];
 
 template <int columns>
-__device__ __forceinline__ void load_columns(ColumnValues<columns>& values, const float (&of_columns)[columns]) {
+__device__ __forceinline__ void load_columns(ColumnValues<columns>& values, const float (&of_columns)[columns],
+                                             int column = tile::column_of(0, 0)) {
 #pragma unroll
-    for (int c = 0; c < columns / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_columns[tile::column_of(c, 0)]);
+    for (int c = 0; c < columns / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
 }
 
 /// Each element becomes the number of its column.
 template <int columns>
-__device__ __forceinline__ void fill_columns(tile::Accumulator<16, columns>& C, const float (&of_columns)[columns]) {
+__device__ __forceinline__ void fill_columns(tile::Accumulator<16, columns>& C, const float (&of_columns)[columns],
+                                             int column = tile::column_of(0, 0)) {
 #pragma unroll
     for (int c = 0; c < columns / 8; ++c) {
-        const float2 value = *reinterpret_cast<const float2*>(&of_columns[tile::column_of(c, 0)]);
+        const float2 value = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
 #pragma unroll
         for (int e = 0; e < 4; ++e) C.fragment[0][c][e] = e % 2 ? value.y : value.x;
     }
@@ -61,11 +64,11 @@ __device__ __forceinline__ void weigh_transposed(tile::Accumulator<16, columns>&
 
 /// 16 rows of a swizzled tile, from `first_row` on, by stmatrix.
 template <class Element, class Tile>
-__device__ __forceinline__ void store_rows(const Tile& tile, const tile::Accumulator<16, Tile::columns>& C, int first_row) {
+__device__ __forceinline__ void store_rows(const Tile& tile, const tile::Accumulator<16, Tile::columns>& C, int first_row,
+                                           unsigned lane = threadIdx.x % 32) {
     constexpr int columns = Tile::columns;
-    const int lane = threadIdx.x % 32;
     const int first =
-        Tile::Layout::template offset<Tile::rows, columns>(first_row + lane % 16, lane / 16 * tile::chunk);
+        Tile::Layout::template offset<Tile::rows, columns>(first_row + int(lane % 16), int(lane / 16 * tile::chunk));
 #pragma unroll
     for (int c = 0; c < columns / 8; c += 2) {
         std::uint32_t matrices[4];
