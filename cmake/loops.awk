@@ -1,8 +1,8 @@
 # Of machine code as cuobjdump prints it: for each kernel the instructions of the smallest loop that has HGMMA, one a
 # line. A loop goes from where a branch goes back to up to that branch. Kernels whose name has `except` are left out; of those
-# whose name has `two`, the first two R2UR are.
+# whose name has `one`, the first R2UR is.
 function print_loop(i, left) {
-    left = may_have_two ? 2 : 0
+    left = may_have_one ? 1 : 0
     for (i = first; size && i <= last; ++i)
         if (operation[i] !~ /^R2UR/ || --left < 0) print operation[i]
 }
@@ -18,7 +18,7 @@ function close_kernel(i, j, hgmma, n) {
     count = size = 0
     delete at; delete target; delete operation
 }
-/Function :/ { close_kernel(); left_out = except && $0 ~ except; may_have_two = two && $0 ~ two }
+/Function :/ { close_kernel(); left_out = except && $0 ~ except; may_have_one = one && $0 ~ one }
 /^ *\/\*[0-9a-f]+\*\/ / {
     address = $1
     gsub(/[\/*]/, "", address)

@@ -317,7 +317,7 @@ struct Backward {
                                                            const Step& step) {
         Shared& shared = c.smem.shared;
         const bool is_first = step.t == 0;
-        ptx::pin(s.lane);  // or what follows from it would be kept in registers
+        if (ahead) ptx::pin(s.lane);  // or what follows from it would be kept in registers, which are short there
         int own_row[1] = {notes(c).row + s.row() - (causal ? s.column() : 0)};
         ptx::pin(own_row);  // or its sum would begin in a uniform register, which products wait for
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.

@@ -47,7 +47,6 @@ const std::map<std::string, Generator> generators = {
     {"compare-h200", {compare_file_of_h200, compare_table}},
     {"compare-backward", {compare_file_of_backward, compare_table}},
     {"compare-backward-h200", {compare_file_of_backward_on_h200, compare_table}},
-    {"lcsf-backward", {"docs/results/lcsf-backward.json", compare_table}},
     {"fastest-peers", {compare_file, fastest_peers_table}},
     {"comparison", {compare_file, more_table}},
     {"few", {"docs/results/few.json", peers_table}},
