@@ -151,7 +151,7 @@ struct Backward {
         unsigned steps = 0;  // so far
         unsigned lane[1];    // the same as a consumer's, but the compiler does not know it: see compute()
 
-        /// This lane's first of an accumulator.
+        /// This lane's first of an accumulator: tile::row_of(0, 0) and column_of(0, 0), of the number that is kept.
         __device__ __forceinline__ int row() const { return int(lane[0] / 4); }
         __device__ __forceinline__ int column() const { return int(lane[0] % 4 * 2); }
     };

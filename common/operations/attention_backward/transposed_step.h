@@ -17,13 +17,14 @@ struct Statistics {
 };
 
 /// A number of each column, as an accumulator's lane needs them: two of each 8 columns. Here and below `column` is the lane's
-/// first, and `lane` its number: said by who keeps it, as a kernel short of registers would read it anew for each use.
+/// first, tile::column_of(0, 0), and `lane` its number: said by who keeps it, as a kernel short of registers would read it anew
+/// for each use.
 template <int columns>
 using ColumnValues = float2[columns / 8];
 
 template <int columns>
 __device__ __forceinline__ void load_columns(ColumnValues<columns>& values, const float (&of_columns)[columns],
-                                             int column = tile::column_of(0, 0)) {
+                                             int column) {
 #pragma unroll
     for (int c = 0; c < columns / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
 }
@@ -31,7 +32,7 @@ __device__ __forceinline__ void load_columns(ColumnValues<columns>& values, cons
 /// Each element becomes the number of its column.
 template <int columns>
 __device__ __forceinline__ void fill_columns(tile::Accumulator<16, columns>& C, const float (&of_columns)[columns],
-                                             int column = tile::column_of(0, 0)) {
+                                             int column) {
 #pragma unroll
     for (int c = 0; c < columns / 8; ++c) {
         const float2 value = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
