@@ -113,7 +113,10 @@ struct Backward {
 
         /// Query i sees the keys up to i + diagonal.
         __device__ __forceinline__ int diagonal() const { return p.N_k - p.N_q; }
-        __device__ __forceinline__ int first_block() const { return causal ? max(0, j - diagonal()) / B_r : 0; }
+        __device__ __forceinline__ int first_block() const { return first_block_that_sees(j); }
+        __device__ __forceinline__ int first_block_that_sees(int key) const {
+            return causal ? max(0, key - diagonal()) / B_r : 0;
+        }
         __device__ __forceinline__ int steps() const { return p.group * (p.blocks - first_block()); }
         __device__ __forceinline__ Step step(int t) const {
             Step step{t, kv_head * p.group, first_block() + t};
@@ -150,10 +153,6 @@ struct Backward {
         ColumnValues<B_r> lse;              // of this step; behind load_ahead() of the next one
         unsigned steps = 0;  // so far
         unsigned lane[1];    // the same as a consumer's, but the compiler does not know it: see compute()
-
-        /// This lane's first of an accumulator: tile::row_of(0, 0) and column_of(0, 0), of the number that is kept.
-        __device__ __forceinline__ int row() const { return int(lane[0] / 4); }
-        __device__ __forceinline__ int column() const { return int(lane[0] % 4 * 2); }
     };
 
     // ---- tasks
@@ -317,9 +316,18 @@ struct Backward {
         // step, and each time what follows waits for it. Of a shuffle it does not believe that.
         s.lane[0] = __shfl_sync(0xFFFFFFFFu, c.lane, c.lane);
         const int first_block = task.first_block(), steps = task.steps();
+        const int first_seen = task.first_block_that_sees(task.j + c.number * units * unit);
         for (Step step = task.step(0); step.t < steps; task.advance(step, first_block)) {
+            if (causal && step.block < first_seen) {
+                const lcsf::RingPosition<dS_slots> passed = scores_of(s.steps);
+                pass_scores(s, c, step);
+                end_step<false>(s, c, steps, step);
+                // Not further ahead of the other one, or for the whole task it would wait for slots of dS^T.
+                c.smem.shared.scores.wait_full(passed);
+                continue;
+            }
             multiply_scores(s, c, p, task, step);
-            end_step(s, c, steps, step);
+            end_step<true>(s, c, steps, step);
         }
         end_steps(s, c, task);
     }
@@ -330,7 +338,7 @@ struct Backward {
         Shared& shared = c.smem.shared;
         const bool is_first = step.t == 0;
         if (ahead) ptx::pin(s.lane);  // or what follows from it would be kept in registers, which are short there
-        int own_row[1] = {notes(c).row + s.row() - (causal ? s.column() : 0)};
+        int own_row[1] = {notes(c).row + tile::row_of(0, 0, s.lane[0]) - (causal ? tile::column_of(0, 0, s.lane[0]) : 0)};
         ptx::pin(own_row);  // or its sum would begin in a uniform register, which products wait for
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
         const int last_row = (causal ? task.diagonal() + step.block * B_r : p.N_k - 1) - own_row[0];
@@ -338,14 +346,14 @@ struct Backward {
         const SecondTile dO_smem{c.smem.second[c.first.at.slot]};
         if (!ahead || is_first) {
             c.first.take();
-            load_columns(s.lse, shared.statistics[c.first.at.slot].lse, s.column());
+            load_columns(s.lse, shared.statistics[c.first.at.slot].lse, tile::column_of(0, 0, s.lane[0]));
             c.smem.second_ring.wait_full(c.first.at);
         }
 #pragma unroll
         for (int u = 0; u < units; ++u) {
             Scores P_t, dS_t;
             // Before products begin, beside which shared memory is slow.
-            fill_columns(dS_t, shared.statistics[c.first.at.slot].minus_D, s.column());
+            fill_columns(dS_t, shared.statistics[c.first.at.slot].minus_D, tile::column_of(0, 0, s.lane[0]));
             tile::begin_multiply_transposed(P_t, unit_of(c.own(), u), Q_smem);
             ptx::wgmma_wait<1>();  // dK of the step before, or dV of the unit before
             ptx::pin(s.P.fragment);
@@ -360,8 +368,26 @@ struct Backward {
             store_rows<Element>(ScoreTile{shared.dS[s.steps % dS_slots][c.number * units + u]}, dS_t, 16 * c.warp,
                                 s.lane[0]);
             ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
-            tile::begin_multiply(s.dV[u], s.P, dO_smem, !is_first);
+            tile::begin_multiply(s.dV[u], s.P, dO_smem);
         }
+    }
+    /// Of a causal step whose queries see none of this consumer's keys: its dS^T is 0.
+    __device__ __forceinline__ static void pass_scores(State& s, Consumer& c, const Step& step) {
+        Shared& shared = c.smem.shared;
+        if (!ahead || step.t == 0) {
+            c.first.take();
+            c.smem.second_ring.wait_full(c.first.at);
+        }
+        ptx::wgmma_wait<0>();  // dK of the step before
+        if (step.t > 0) give_back_step_before(c);
+        shared.scores.wait_empty(scores_of(s.steps));
+#pragma unroll
+        for (int u = 0; u < units; ++u) {
+            Element* rows = shared.dS[s.steps % dS_slots][c.number * units + u] + c.warp * 16 * B_r;  // of this warp
+#pragma unroll
+            for (int n = 0; n < 16 * B_r; n += 32 * chunk) *reinterpret_cast<uint4*>(rows + n + s.lane[0] * chunk) = uint4{};
+        }
+        ptx::fence_proxy_async();
     }
     __device__ __forceinline__ static void give_back_step_before(Consumer& c) {
         const int slot = c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1;
@@ -371,6 +397,7 @@ struct Backward {
     }
     /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step
     /// before too.
+    template <bool seen>
     __device__ __forceinline__ static void end_step(State& s, Consumer& c, int steps, const Step& step) {
         Shared& shared = c.smem.shared;
         announce(shared, c, &shared.scores.full[s.steps % dS_slots], step.t >= consumers && s.steps % consumers == unsigned(c.number));
@@ -380,14 +407,14 @@ struct Backward {
             shared.scores.wait_full(dS_late);
             begin_queries(dQ, c, dS_late.slot);
             ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);  // dS^T of all four warps is there
-            begin_keys(s, c, step);
+            if (seen) begin_keys(s, c);
             load_ahead(s, c, steps, step);
-            tile::wait<units>(dQ);
+            tile::wait<seen ? units : 0>(dQ);
             ptx::pin(s.P.fragment);
             end_queries(s, c, dQ, dS_late);
         } else {
             ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);
-            begin_keys(s, c, step);
+            if (seen) begin_keys(s, c);
             load_ahead(s, c, steps, step);
         }
         ++s.steps;
@@ -420,7 +447,7 @@ struct Backward {
         auto next = c.first.at;
         next.advance();
         c.smem.first_ring.wait_full(next);
-        load_columns(s.lse, c.smem.shared.statistics[next.slot].lse, s.column());
+        load_columns(s.lse, c.smem.shared.statistics[next.slot].lse, tile::column_of(0, 0, s.lane[0]));
         c.smem.second_ring.wait_full(next);
     }
     /// Begins dQ of a step, from dS^T of all; a group for each unit of the block.
@@ -443,12 +470,11 @@ struct Backward {
         }
     }
     /// Begins dK of a step, from this consumer's dS^T; a group for each of its units.
-    __device__ __forceinline__ static void begin_keys(State& s, Consumer& c, const Step& step) {
+    __device__ __forceinline__ static void begin_keys(State& s, Consumer& c) {
         const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
 #pragma unroll
         for (int u = 0; u < units; ++u)
-            tile::begin_multiply(s.dK[u], ScoreTile{c.smem.shared.dS[s.steps % dS_slots][c.number * units + u]}, Q_smem,
-                                 step.t > 0);
+            tile::begin_multiply(s.dK[u], ScoreTile{c.smem.shared.dS[s.steps % dS_slots][c.number * units + u]}, Q_smem);
     }
     /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ.
     __device__ __forceinline__ static void announce(Shared& shared, const Consumer& c, ptx::Barrier* scores_full,

@@ -118,9 +118,9 @@ ClosedForm by_writers(double N_q, double N_k, double d, double group, bool causa
 }
 
 /// Rung 25, the same, but dQ is made of the sums by later tasks, which ask for no state. A task is asked for behind each one,
-/// and its two writers count themselves.
+/// and its two writers count themselves. A consumer has half of the keys, and no exponentials of a step that sees none of them.
 ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool causal) {
-    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, writers = 2;
+    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, consumers = 2, writers = 2;
     const double B_c = 128 * (128 / d), T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
     const auto [rows, most_rows, steps, most_steps] = passing(N_q, N_k, causal, B_r, B_c);
     const double sums = float_bytes * B_r * d, of_step = B_r * statistics, a_row = bytes * 2 * d;
@@ -128,8 +128,11 @@ ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool 
     const double keys = bytes * 4 * N_k * d, dQ = bytes * N_q * d;
     const double requested = before + rows * a_row + steps * (of_step + sums + 2 * word) + most_steps * sums + dQ;
     const double distinct = before + most_rows * a_row + most_steps * (of_step + 2 * (sums + word)) + dQ;
+    double seen = 0;  // steps, by all consumers
+    for (double j = 0; j < T_k * B_c; j += B_c / consumers)
+        seen += std::max(0.0, T_q - std::floor((causal ? std::max(0.0, j - (N_k - N_q)) : 0) / B_r));
     return {group * requested + keys + T_k * (1 + writers) * word, group * distinct + keys + 2 * word,
-            group * steps * B_r * B_c, 0};
+            group * seen * B_r * B_c / consumers, 0};
 }
 /// Its shares of dQ: for each one thread waits until a head has ended, which counts as one word; for the last ones, which belong
 /// to no later task, one thread of each of eight warps does.
