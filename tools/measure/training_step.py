@@ -4,7 +4,7 @@ each is checked first, then timed.
 
     tools/measure/training_step.py --json docs/results/training.json    three problems: a table in lesson 22
 
-Of BERT-base and of a GPT with 1.3 billion parameters. Ours: rungs 14 and 22 by the C interface, and
+Of BERT-base and of a GPT with 1.3 billion parameters. Ours: rung 14 with 22 or 25 by the C interface, and
 flashladder.attention by autograd, where the Python package is installed. Peers, by autograd too: cuDNN and
 FlashAttention-2 in PyTorch's SDPA; FlashAttention-3 and -4, where they are installed. What is missing, or has no way
 back, is named and left out. Needs what tools/measure/compare_torch.py does. Ends with 1 if ours is wrong.
@@ -32,7 +32,7 @@ PROBLEMS = [("BERT-base", Shape(32, 12, 12, 512, 512, 64, False)),
             ("GPT, 1.3B", Shape(2, 16, 16, 8192, 8192, 128, True))]
 DTYPE = "bf16"
 FORWARD_STAGE = "14-lcsf"
-STAGES = ["22-out-of-step", "22-out-of-step/deterministic"]
+STAGES = ["22-out-of-step", "22-out-of-step/deterministic", "25-lcsf-backward"]
 PACKAGE = "flashladder.attention"
 PEERS = ["cudnn", "flash", "flash_attn_interface", "flash_attn.cute"]
 PASSES = ["forward", "step"]  # "step": forward and backward
