@@ -322,7 +322,7 @@ struct Backward {
                 const lcsf::RingPosition<dS_slots> passed = scores_of(s.steps);
                 pass_scores(s, c, step);
                 end_step<false>(s, c, steps, step);
-                // Not further ahead of the other one, or for the whole task it would wait for slots of dS^T.
+                // Or it would run ahead, as far as slots of dS^T allow, and wait there in the steps to come.
                 c.smem.shared.scores.wait_full(passed);
                 continue;
             }
@@ -378,7 +378,7 @@ struct Backward {
             c.first.take();
             c.smem.second_ring.wait_full(c.first.at);
         }
-        ptx::wgmma_wait<0>();  // dK of the step before
+        ptx::wgmma_wait<0>();  // dK and dV of the step before
         if (step.t > 0) give_back_step_before(c);
         shared.scores.wait_empty(scores_of(s.steps));
 #pragma unroll
