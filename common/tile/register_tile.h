@@ -36,10 +36,13 @@ struct RowValues {
     float value[rows / 16][2];
 };
 
-/// The row of a lane's value [r][h], and the column of its accumulator element [r][c][e]. The lane's number is said by who
-/// keeps it.
-__device__ inline int row_of(int r, int h, unsigned lane = threadIdx.x % 32) { return 16 * r + 8 * h + lane / 4; }
-__device__ inline int column_of(int c, int e, unsigned lane = threadIdx.x % 32) { return 8 * c + lane % 4 * 2 + e % 2; }
+/// The row of a lane's value [r][h], and the column of its accumulator element [r][c][e] within the 8.
+__device__ inline int row_of(int r, int h) { return 16 * r + 8 * h + threadIdx.x % 32 / 4; }
+__device__ inline int column_of(int c, int e) { return 8 * c + threadIdx.x % 4 * 2 + e % 2; }
+
+/// The same, of a lane's number that the caller keeps. (As a default of one function: in rung 18 nvcc spills registers.)
+__device__ inline int row_of(int r, int h, unsigned lane) { return 16 * r + 8 * h + lane / 4; }
+__device__ inline int column_of(int c, int e, unsigned lane) { return 8 * c + lane % 4 * 2 + e % 2; }
 
 /// Sets every element.
 template <int rows, int columns>
