@@ -158,8 +158,6 @@ bool check_sums(const AttentionShape& shape, int multiprocessors) {
         const Late late;
         wrong = fault_of_sums(in, what);
     }
-#endif
-#ifndef FLASHLADDER_GPU
     if (!made_too_early(wrong, shape, what).empty()) {  // shares of dQ, which 25.2 tells of
         forget_asked();
         return true;
