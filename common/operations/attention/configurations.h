@@ -44,7 +44,8 @@ inline constexpr std::array configurations = {
     Configuration{.d = 128, .consumers = 3, .B_c = 64, .stages = 3, .shown = true},
     // the only one whose tiles fit
     Configuration{.d = 256, .consumers = 2, .B_c = 64, .stages = 2, .own_slots = 1},
-    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2},  // rung 26 is as this one: a table has both
+    // as rung 26 is: a table has both
+    Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2},
     Configuration{.d = 128, .consumers = 2, .B_c = 128, .stages = 2, .turns = false},
     Configuration{.d = 64, .consumers = 2, .B_c = 128, .stages = 4},
 };
