@@ -64,6 +64,7 @@ class Configurations(unittest.TestCase):
 
 
 WIDE = next(c for c in KNOWN.values() if c.d == 64 and c.consumers == 4 and not c.shown)
+EACH = next(c for name, c in KNOWN.items() if c.d == 64 and c.consumers == 4 and "one block each" in name)
 NARROW = next(c for c in KNOWN.values() if c.d == 64 and c.consumers == 1)
 SHAPES = [of_shape(64, causal, heads, n) for causal in (False, True) for heads in (1, 3, 10, 50, 200)
           for n in (500, 1000, 4000)]
@@ -122,6 +123,14 @@ class Costs(unittest.TestCase):
     def test_what_shapes_do_not_tell_apart_is_0(self):
         cost = tune.fitted(WIDE, {of_shape(64, False, 1, 256): {WIDE.name: 12}}, 132)
         self.assertSame(cost, tune.Cost(12, 0, 0))
+
+    def test_what_all_times_of_a_problem_have_in_common_is_in_no_cost(self):
+        true = {WIDE.name: tune.Cost(3, 1, 0.9), EACH.name: tune.Cost(0, 3.5, 0.9)}
+        pace = lambda of: 1.2 if of.heads * of.n_q > 50000 else 0.9  # large ones have a lower clock
+        times = {of: {name: pace(of) * t for name, t in us.items()} for of, us in times_of(true).items() if not of.causal}
+        loss_of = lambda costs: tune.loss(costs, times, KNOWN, 132)
+        self.assertLess(loss_of(tune.fitted_together(times, KNOWN, 132)), 1.0001)
+        self.assertGreater(loss_of({name: tune.fitted(KNOWN[name], times, 132) for name in true}), 1.001)
 
     def test_both_are_kept_where_each_is_the_faster_one_somewhere(self):
         costs = tune.all_costs([result_of(times_of(self.TRUE))], KNOWN)

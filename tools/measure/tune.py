@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -34,6 +35,7 @@ SHAPES = ([shape(d, n, causal) for d in (64, 128, 256) for causal in (False, Tru
           [shape(d, n, causal, batch=4, heads=heads) for d in (64, 128) for causal in (False, True)
            for heads in (12, 40) for n in (1500, 3000, 6000)])
 WORTH_IT = 1.001  # without a configuration, what is chosen must be slower by more than this, or it is left out
+PACE_ROUNDS = 30  # of fitting costs and paces in turn: by then the choices are the same from round to round
 ALLOWED_DIFFERENCE = 1e-2  # from PyTorch's output: each may be wrong by half of it
 ROUNDS, MOST_LAUNCHES = 11, 64
 
@@ -168,6 +170,24 @@ def fitted(c, times, multiprocessors):
     return cost
 
 
+def fitted_together(times, known, multiprocessors):
+    """{configuration: Cost} of {shape: {configuration: microseconds}}, all of one d. A long launch lowers the card's clock, whichever
+    configuration it is of. So each problem has a pace besides, by which all of its times are longer or shorter alike: what
+    configurations differ by is the costs'. The paces of all have the geometric mean 1."""
+    pace, mean = dict.fromkeys(times, 1.0), statistics.geometric_mean
+    names = sorted({name for us in times.values() for name in us}, key=lambda name: known[name].number)
+    for _ in range(PACE_ROUNDS):
+        at_one_pace = {of: {name: us / pace[of] for name, us in by_name.items()} for of, by_name in times.items()}
+        costs = {name: fitted(known[name], at_one_pace, multiprocessors) for name in names}
+        for of, by_name in times.items():
+            weights = {name: (min(by_name.values()) / us) ** 6 for name, us in by_name.items()}
+            pace[of] = math.exp(sum(weights[name] * math.log(us / expected_time(known[name], costs[name], of, multiprocessors))
+                                    for name, us in by_name.items()) / sum(weights.values()))
+        all_paces = mean(pace.values())
+        pace = {of: of_shape / all_paces for of, of_shape in pace.items()}
+    return costs
+
+
 def mean_times(results):
     """{shape: {configuration: microseconds}}, the geometric mean over the cards. SystemExit if one card's are missing."""
     times = {}
@@ -214,9 +234,7 @@ def all_costs(results, known):
         for name in names:
             if name not in known or known[name].d != d:
                 sys.exit(f"tune.py: common/operations/attention/configurations.h has no '{name}' for d = {d}: time them again")
-        fits = {name: fitted(known[name], of_kind, multiprocessors)
-                for name in sorted(names, key=lambda name: known[name].number)}
-        costs[d, causal] = needed(fits, of_kind, known, multiprocessors)
+        costs[d, causal] = needed(fitted_together(of_kind, known, multiprocessors), of_kind, known, multiprocessors)
     return costs
 
 
