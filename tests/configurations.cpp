@@ -144,9 +144,12 @@ TEST_CASE("costs: of configurations that are there, each once, no time negative,
     CHECK(!is_chosen(-1, false));
 }
 
-TEST_CASE("the choice is fast where it was measured: within 2% of the fastest in geometric mean, 15% everywhere") {
-    for (const char* file : {"tune.json", "tune-h200.json"}) {
+TEST_CASE("the choice is fast where it was measured: within 1% of the fastest in geometric mean, 8% everywhere") {
+    int files = 0;
+    for (const char* file : {"tune.json", "tune-h200.json"}) {  // of a card that has been lent
         std::ifstream stream(std::string(RESULTS) + "/" + file);
+        if (!stream) continue;
+        ++files;
         const auto result = nlohmann::json::parse(stream);
         std::map<std::string, std::map<std::string, double>> times;  // by shape and configuration
         std::map<std::string, AttentionShape> shapes;
@@ -163,12 +166,13 @@ TEST_CASE("the choice is fast where it was measured: within 2% of the fastest in
             double fastest = INFINITY;
             for (const auto& [name, of_name] : ms) fastest = std::min(fastest, of_name);
             const double loss = ms.at(to_string(configurations[std::size_t(best)])) / fastest;
-            CHECK_MESSAGE(loss < 1.15, std::string(file), ": ", of);
+            CHECK_MESSAGE(loss < 1.08, std::string(file), ": ", of);
             sum += std::log(loss);
         }
         CHECK(times.size() > 100);
-        CHECK_MESSAGE(std::exp(sum / double(times.size())) < 1.02, std::string(file));
+        CHECK_MESSAGE(std::exp(sum / double(times.size())) < 1.01, std::string(file));
     }
+    CHECK(files > 0);
 }
 
 TEST_CASE("to_string: what a configuration is, in words that no other of its d has") {

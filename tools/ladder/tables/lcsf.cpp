@@ -113,11 +113,14 @@ std::string costs_table(const nlohmann::json&, const Arguments& arguments) {
         table.add({fmt::format("{}", config.d), cost.causal ? "yes" : "no", to_string(config),
                    fmt::format("{:.2f}", cost.launch), fmt::format("{:.2f}", cost.task), fmt::format("{:.3f}", cost.step)});
     }
-    const nlohmann::json tuned = results(tune_file, arguments), other = results(tune_file_of_h200, arguments);
-    if (tuned.is_null()) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
-    return fmt::format("{}\nMicroseconds, fitted to times in bf16{}. {}{}", table.markdown(),
-                       other.is_null() ? "" : " of both cards together", caption_under_load(tuned),
-                       other.is_null() ? "" : caption_under_load(other));
+    std::string cards;
+    int count = 0;
+    for (const std::string& file : {tune_file, tune_file_of_h200})
+        if (const nlohmann::json tuned = results(file, arguments); !tuned.is_null())
+            cards += caption_under_load(tuned), ++count;
+    if (count == 0) return fmt::format("{}\n({} is not there yet.)\n", table.markdown(), tune_file);
+    return fmt::format("{}\nMicroseconds, fitted to times in bf16{}. {}", table.markdown(),
+                       count == 2 ? " of both cards together" : "", cards);
 }
 
 /// Which configuration of rung 14 is taken for which problem on a GPU of 132 multiprocessors, as it was compiled.
