@@ -83,23 +83,24 @@ struct Backward {
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
     using KeyTile = Tile<unit, d>;
     using ScoreTile = Tile<unit, B_r>;
-    using FirstTile = Tile<B_r, d>;  // Q_i, and with it the statistics
-    using SecondTile = FirstTile;    // dO_i
-    using OwnTile = Tile<256, 64>;   // a consumer's units of K, then of V, one behind the other; then of dK and dV
-    using OutputTile = Tile<16, d>;  // of dK or dV, by a warp
-    static constexpr int first_loads = 2, own_loads = 2 * units;
+    using QueryTile = Tile<B_r, d>;
+    using FirstTile = Tile<2 * d, 64>;  // Q_i, and dO_i behind it; with them come the statistics. A step waits once
+    using OwnTile = Tile<256, 64>;      // a consumer's units of K, then of V, one behind the other; then of dK and dV
+    using OutputTile = Tile<16, d>;     // of dK or dV, by a warp
+    static constexpr int first_loads = 3, own_loads = 2 * units;
     using Consumer = lcsf::Consumer<Backward>;
     using Scores = tile::Accumulator<16, B_r>;  // of a warp's 16 keys
     using Sums = tile::Accumulator<16, d>;
 
     struct Problem {
-        tile::TensorMap<FirstTile> Q, dO;
+        tile::TensorMap<QueryTile> Q, dO;
         tile::TensorMap<KeyTile> K, V;
         tile::TensorMap<OutputTile> dK, dV;
         int N_q, N_k, group;    // queries, keys; heads that share a K and V
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
         int lag;                // tasks: so many behind task n, its share of dQ is made
+        int share;              // so many blocks of queries; the last shares of a head have fewer
         float scale, scale_log2;  // of scores; the same for exponentials in base 2
         const Statistics<B_r>* statistics;
         QuerySums sums;
@@ -171,19 +172,18 @@ struct Backward {
     }
 
     // ---- load
-    __device__ __forceinline__ static void load_first(FirstTile Q, ptx::Barrier& full, const Problem& p, const Task& task,
-                                                      int t, Shared& shared, int slot) {
+    __device__ __forceinline__ static void load_first(FirstTile queries, ptx::Barrier& full, const Problem& p,
+                                                      const Task& task, int t, Shared& shared, int slot) {
         const Step step = task.step(t);
-        tile::load(Q, p.Q, full, step.block * B_r, step.head, task.batch);
+        const int i = step.block * B_r;
+        tile::load(Q_of(queries.data), p.Q, full, i, step.head, task.batch);
+        tile::load(dO_of(queries.data), p.dO, full, i, step.head, task.batch);
         constexpr unsigned bytes = sizeof(Statistics<B_r>);
         ptx::barrier_arrive_expect_tx(full, bytes);
         ptx::bulk_load(&shared.statistics[slot], p.statistics + task.place_of(step), bytes, full);
     }
-    __device__ __forceinline__ static void load_second(SecondTile dO, ptx::Barrier& full, const Problem& p,
-                                                       const Task& task, int t) {
-        const Step step = task.step(t);
-        tile::load(dO, p.dO, full, step.block * B_r, step.head, task.batch);
-    }
+    __device__ __forceinline__ static QueryTile Q_of(Element* queries) { return {queries}; }
+    __device__ __forceinline__ static QueryTile dO_of(Element* queries) { return {queries + QueryTile::elements}; }
     __device__ __forceinline__ static void load_own(OwnTile own, ptx::Barrier& full, const Problem& p, const Task& task,
                                                     int consumer) {
         for (int u = 0; u < units; ++u) {
@@ -262,35 +262,51 @@ struct Backward {
         between(c, p, tasks_before);
         finish_last_shares(c, p);
     }
-    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: of the p.group * p.blocks blocks of
-    // queries of its head as many as it is of the p.order.T_r blocks of keys, by finish_block(). finish_last_shares()
-    // makes those that belong to no task, of all blocks together.
+    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: p.share of its head's p.group * p.blocks
+    // blocks of queries, as many shares as there are blocks of keys, by finish_blocks(). finish_last_shares() makes those
+    // that belong to no task, of all blocks together.
     // TODO: your code, instead of this.
     __device__ static void finish_share(Consumer&, const Problem&, int) {}
     __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     // END 25.2
-    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, 16 of them: from their sums, which
-    /// lie in the order of an accumulator's registers. By a warp.
-    __device__ __forceinline__ static void finish_block(const Consumer& c, const Problem& p, const Task& of, int b) {
-        unsigned pinned[1] = {unsigned(c.lane)};
-        ptx::pin(pinned);  // or what follows from it would be kept in registers from task to task
-        const int lane = int(pinned[0]), warp = c.warp;
-        const std::size_t place = std::size_t(of.batch * p.order.heads + of.kv_head) * p.group * p.blocks + b;
-        const float4* sums = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + warp * 32 + lane;
-        const int head = b / p.blocks, block = b - head * p.blocks;
-        const int odd = lane % 2, i = block * B_r + warp * 16 + lane / 4;
-        Element* row = p.dQ.row(of.batch, of.kv_head * p.group + head, i) + odd * 8 + lane % 4 / 2 * 4;
-        const bool is_seen = !causal || (block + 1) * B_r + of.diagonal() > 0;  // or nobody has set its sums
-        float4 pairs[d / 8];
+    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, and of each second one behind it,
+    /// below `end`: as many at a time as registers have room for, or each would be waited for alone. By a consumer.
+    __device__ __forceinline__ static void finish_blocks(const Consumer& c, const Problem& p, const Task& of, int b, int end) {
+        for (; b < end; b += units * consumers) {
+            float4 sums[units][d / 8];
 #pragma unroll
-        for (int n = 0; n < d / 8; ++n) pairs[n] = is_seen ? __ldcg(sums + n * lcsf::warpgroup) : float4{};
+            for (int u = 0; u < units; ++u) load_sums(sums[u], c, p, of, b + u * consumers, end);
+#pragma unroll
+            for (int u = 0; u < units; ++u) store_queries(sums[u], c, p, of, b + u * consumers, end);
+        }
+    }
+    /// Of block b, if it is below `end`, this warp's part of the sums, 16 queries: in the order of an accumulator's registers.
+    __device__ __forceinline__ static void load_sums(float4 (&sums)[d / 8], const Consumer& c, const Problem& p,
+                                                     const Task& of, int b, int end) {
+        const std::size_t place = std::size_t(of.batch * p.order.heads + of.kv_head) * p.group * p.blocks + b;
+        const float4* from = reinterpret_cast<const float4*>(p.sums.sums + place * B_r * d) + c.warp * 32 + lane_anew(c);
+        // Of queries that see no key nobody has set the sums.
+        const bool are_set = b < end && (!causal || (b % p.blocks + 1) * B_r + of.diagonal() > 0);
+#pragma unroll
+        for (int n = 0; n < d / 8; ++n) sums[n] = are_set ? __ldcg(from + n * lcsf::warpgroup) : float4{};
+    }
+    __device__ __forceinline__ static void store_queries(const float4 (&sums)[d / 8], const Consumer& c, const Problem& p,
+                                                         const Task& of, int b, int end) {
+        const int lane = lane_anew(c), odd = lane % 2, N_q = b < end ? p.N_q : 0;
+        const int head = b / p.blocks, i = (b - head * p.blocks) * B_r + c.warp * 16 + lane / 4;
+        Element* row = p.dQ.row(of.batch, of.kv_head * p.group + head, i) + odd * 8 + lane % 4 / 2 * 4;
 #pragma unroll
         for (int n = 0; n < d / 8; n += 2) {
             // Of a row two lanes store 8 columns each, whole sectors.
-            const float4 here = pairs[n], next = pairs[n + 1];
-            store_half(row + 8 * n, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < p.N_q);
-            store_half(row + 8 * p.dQ.strides.row + 8 * n, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < p.N_q);
+            const float4 here = sums[n], next = sums[n + 1];
+            store_half(row + 8 * n, p.scale, {here.x, here.y}, {next.x, next.y}, odd, i < N_q);
+            store_half(row + 8 * p.dQ.strides.row + 8 * n, p.scale, {here.z, here.w}, {next.z, next.w}, odd, i + 8 < N_q);
         }
+    }
+    __device__ __forceinline__ static int lane_anew(const Consumer& c) {
+        unsigned lane[1] = {unsigned(c.lane)};
+        ptx::pin(lane);  // or what follows from it would be kept in registers from task to task
+        return int(lane[0]);
     }
 
     // ---- compute
@@ -330,12 +346,10 @@ struct Backward {
         ptx::pin(own_row);  // or its sum would begin in a uniform register, which products wait for
         // Of this lane's first row: the last that the first column of block 0 sees; or that is a key.
         const int last_row = (causal ? task.diagonal() + step.block * B_r : p.N_k - 1) - own_row[0];
-        const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
-        const SecondTile dO_smem{c.smem.second[c.first.at.slot]};
+        const QueryTile Q_smem = Q_of(c.smem.first[c.first.at.slot]), dO_smem = dO_of(c.smem.first[c.first.at.slot]);
         if (!ahead || is_first) {
             c.first.take();
             load_columns(s.lse, shared.statistics[c.first.at.slot].lse, tile::column_of(0, 0, s.lane[0]));
-            c.smem.second_ring.wait_full(c.first.at);
         }
 #pragma unroll
         for (int u = 0; u < units; ++u) {
@@ -362,10 +376,7 @@ struct Backward {
     /// Of a causal step whose queries see none of this consumer's keys: its dS^T is 0.
     __device__ __forceinline__ static void pass_scores(State& s, Consumer& c, const Step& step) {
         Shared& shared = c.smem.shared;
-        if (!ahead || step.t == 0) {
-            c.first.take();
-            c.smem.second_ring.wait_full(c.first.at);
-        }
+        if (!ahead || step.t == 0) c.first.take();
         ptx::wgmma_wait<0>();  // dK and dV of the step before
         if (step.t > 0) give_back_step_before(c);
         shared.scores.wait_empty(scores_of(s.steps));
@@ -378,10 +389,7 @@ struct Backward {
         ptx::fence_proxy_async();
     }
     __device__ __forceinline__ static void give_back_step_before(Consumer& c) {
-        const int slot = c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1;
-        if (!ptx::elect_one()) return;
-        c.smem.first_ring.release({slot});
-        c.smem.second_ring.release({slot});
+        if (ptx::elect_one()) c.smem.first_ring.release({c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1});
     }
     /// Behind dV dS^T is announced, and dK begins. Consumers take turns, by the slot of dS^T, to find dQ of the step
     /// before too.
@@ -436,7 +444,6 @@ struct Backward {
         next.advance();
         c.smem.first_ring.wait_full(next);
         load_columns(s.lse, c.smem.shared.statistics[next.slot].lse, tile::column_of(0, 0, s.lane[0]));
-        c.smem.second_ring.wait_full(next);
     }
     /// Begins dQ of a step, from dS^T of all; a group for each unit of the block.
     __device__ __forceinline__ static void begin_queries(Sums& dQ, const Consumer& c, int dS_slot) {
@@ -459,7 +466,7 @@ struct Backward {
     }
     /// Begins dK of a step, from this consumer's dS^T; a group for each of its units.
     __device__ __forceinline__ static void begin_keys(State& s, Consumer& c) {
-        const FirstTile Q_smem{c.smem.first[c.first.at.slot]};
+        const QueryTile Q_smem = Q_of(c.smem.first[c.first.at.slot]);
 #pragma unroll
         for (int u = 0; u < units; ++u)
             tile::begin_multiply(s.dK[u], ScoreTile{c.smem.shared.dS[s.steps % dS_slots][c.number * units + u]}, Q_smem);
@@ -526,11 +533,12 @@ void launch(const BackwardArgs& args) {
         launch_kernel(find_statistics<Element, d>, {of_statistics, threads, 0, args.stream},
                       Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, args.lse, statistics,
                       states, writers_done, taken, s.n_q, padded);
-        const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args);
+        const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::QueryTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
+        const int share = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,
-                              padded / B_r, order, lag, args.scale, args.scale * attention::log2_e, statistics,
+                              padded / B_r, order, lag, share, args.scale, args.scale * attention::log2_e, statistics,
                               {sums, states, writers_done, nullptr},
                               {static_cast<Element*>(args.dQ), args.dQ_strides}},
                              taken, args.stream);

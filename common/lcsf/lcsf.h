@@ -8,7 +8,8 @@
 //   teams                         so many consumers, each time with a producer, rings and tasks of their own, in a block; if
 //                                 it says nothing of them, 1
 //   turns                         whether consumers take turns to begin products
-//   FirstTile, SecondTile         what a step needs, and waits for one after the other: K_j and V_j
+//   FirstTile, SecondTile         what a step needs, and waits for one after the other: K_j and V_j. A kernel whose steps wait
+//                                 once has no SecondTile
 //   OwnTile, own_slots            of a consumer: what is loaded for a whole task, if own_is_loaded, and what leaves at its
 //                                 end: Q_i and O_i
 //   Problem                       the parameter of the kernel, tensor maps and all
@@ -16,7 +17,7 @@
 //   most_tasks(p)                 on the host, by a Kernel whose tasks(p) only the device knows: how many there may be. The
 //                                 kernel launched before it plans them and sets `taken` to 0; they may overlap
 //   follows_a_kernel              true, if it needs what another kernel launched right before it writes; they may overlap
-//   steps(task)                   how many times it needs a FirstTile and a SecondTile, at least 1
+//   steps(task)                   how many times it needs them, at least 1
 //   load_first, load_second(tile, full, p, task, t), load_own(tile, full, p, task, consumer)
 //                                 by one thread: ask for a tile, whose bytes `full` counts
 //   works(task, consumer)         whether it has work for a consumer; if not, that one skips the steps
@@ -134,14 +135,28 @@ struct WriterTypeOf<Kernel> {
     using Type = typename Kernel::Writer;
 };
 
-/// Of a team.
 template <class Kernel>
-struct Memory : SharedOf<Kernel> {
+struct FirstTiles : SharedOf<Kernel> {
     using Element = typename Kernel::FirstTile::Element;
     alignas(1024) Element own[Kernel::own_slots][Kernel::consumers][Kernel::OwnTile::elements];
-    Element first[Kernel::stages][Kernel::FirstTile::elements], second[Kernel::stages][Kernel::SecondTile::elements];
+    Element first[Kernel::stages][Kernel::FirstTile::elements];
+};
+/// A second ring, if steps wait twice.
+template <class Kernel>
+concept HasSecondTile = requires { typename Kernel::SecondTile; };
+template <class Kernel>
+struct StepTiles : FirstTiles<Kernel> {};
+template <HasSecondTile Kernel>
+struct StepTiles<Kernel> : FirstTiles<Kernel> {
+    typename Kernel::SecondTile::Element second[Kernel::stages][Kernel::SecondTile::elements];
+    Ring<Kernel::stages> second_ring;
+};
+
+/// Of a team.
+template <class Kernel>
+struct Memory : StepTiles<Kernel> {
     Ring<Kernel::own_slots> own_rings[Kernel::consumers];
-    Ring<Kernel::stages> first_ring, second_ring;
+    Ring<Kernel::stages> first_ring;
     TaskSlots tasks;
 };
 
@@ -177,6 +192,18 @@ struct Reader {
     }
 };
 
+/// Of the second ring, if there is one.
+template <class Kernel>
+struct SecondReader {
+    struct Type {};
+    __device__ __forceinline__ static Type of(Memory<Kernel>&) { return {}; }
+};
+template <HasSecondTile Kernel>
+struct SecondReader<Kernel> {
+    using Type = Reader<typename Kernel::SecondTile, Kernel::stages>;
+    __device__ __forceinline__ static Type of(Memory<Kernel>& smem) { return {smem.second, smem.second_ring}; }
+};
+
 /// What a consumer, 128 threads, has to work with.
 template <class Kernel>
 struct Consumer {
@@ -184,7 +211,7 @@ struct Consumer {
     const int number, warp, lane;
     Turns<Kernel::consumers, Kernel::turns> turns = {number};
     Reader<typename Kernel::FirstTile, Kernel::stages> first = {smem.first, smem.first_ring};
-    Reader<typename Kernel::SecondTile, Kernel::stages> second = {smem.second, smem.second_ring};
+    typename SecondReader<Kernel>::Type second = SecondReader<Kernel>::of(smem);
     RingPosition<Kernel::own_slots> own_at = {};
     int leaving = -1;  // the slot of own from which an output leaves; -1: none
 
@@ -198,9 +225,11 @@ struct Consumer {
         turns.pass();
         __syncwarp();
         first.give_back();
-        second.take();
-        __syncwarp();
-        second.give_back();
+        if constexpr (HasSecondTile<Kernel>) {
+            second.take();
+            __syncwarp();
+            second.give_back();
+        }
     }
     /// Once the output of the task before has left, its place may be loaded again, or written.
     __device__ __forceinline__ void give_back_own() {
@@ -226,6 +255,16 @@ constexpr bool has_between = requires { &Kernel::between; };
 template <class Kernel>
 constexpr bool has_end = requires { &Kernel::end; };
 
+/// For what is said of both: the first one, where there is no second.
+template <class Kernel>
+struct SecondTileOf {
+    using Type = typename Kernel::FirstTile;
+};
+template <HasSecondTile Kernel>
+struct SecondTileOf<Kernel> {
+    using Type = typename Kernel::SecondTile;
+};
+
 /// What a Kernel must have, each in a sentence for who has forgotten it. Others that nvcc says after it follow from it.
 template <class Kernel>
 struct Checked {
@@ -242,8 +281,10 @@ struct Checked {
     static_assert(requires { { Kernel::schedule } -> std::convertible_to<Schedule>; },
                   "LCSF: a Kernel must have `static constexpr lcsf::Schedule schedule`");
     static_assert(requires { typename Kernel::FirstTile; }, "LCSF: a Kernel must have a type FirstTile");
-    static_assert(requires { typename Kernel::SecondTile; }, "LCSF: a Kernel must have a type SecondTile");
+    static_assert(HasSecondTile<Kernel> || !requires { &Kernel::load_second; },
+                  "LCSF: a Kernel with load_second() must have a type SecondTile");
     static_assert(requires { typename Kernel::OwnTile; }, "LCSF: a Kernel must have a type OwnTile");
+    using Second = typename SecondTileOf<Kernel>::Type;
     static_assert(requires { typename Kernel::Problem; }, "LCSF: a Kernel must have a type Problem");
     static_assert(requires { typename Kernel::Task; }, "LCSF: a Kernel must have a type Task");
     static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
@@ -253,11 +294,11 @@ struct Checked {
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
                   "LCSF: FirstTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(is_swizzled_tile<typename Kernel::SecondTile>,
+    static_assert(is_swizzled_tile<Second>,
                   "LCSF: SecondTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
     static_assert(is_swizzled_tile<typename Kernel::OwnTile>,
                   "LCSF: OwnTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::SecondTile::Element> &&
+    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Second::Element> &&
                       std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::OwnTile::Element>,
                   "LCSF: FirstTile, SecondTile and OwnTile must have elements of one type");
 
@@ -265,7 +306,6 @@ struct Checked {
     using Task = typename Kernel::Task;
     using State = typename Kernel::State;
     using First = typename Kernel::FirstTile;
-    using Second = typename Kernel::SecondTile;
     using Own = typename Kernel::OwnTile;
     using C = Consumer<Kernel>;
     static_assert(requires(const Problem& p) { { Kernel::tasks(p) } -> std::same_as<int>; },
@@ -296,7 +336,7 @@ struct Checked {
                      "`void write(Shared&, const Problem&, const Task&, const lcsf::TaskConsumer&)`");
     static_assert(!has_between<Kernel> || (Kernel::own_is_loaded && Kernel::own_slots == 1),
                   "LCSF: a Kernel with between() must have an own tile that is loaded, in one slot: what it is called under");
-    static_assert(requires(Second tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+    static_assert(!HasSecondTile<Kernel> || requires(Second tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
                       Kernel::load_second(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "
                      "`static void load_second(SecondTile, ptx::Barrier&, const Problem&, const Task&, int)`");
@@ -340,8 +380,10 @@ __device__ __forceinline__ void produce(Memory<Kernel>& smem, const typename Ker
                     smem.own_rings[c].wait_empty(own);
                     Kernel::load_own({smem.own[own.slot][c]}, smem.own_rings[c].full[own.slot], p, task, c);
                 }
-            smem.second_ring.wait_empty(at);
-            Kernel::load_second({smem.second[at.slot]}, smem.second_ring.full[at.slot], p, task, t);
+            if constexpr (HasSecondTile<Kernel>) {
+                smem.second_ring.wait_empty(at);
+                Kernel::load_second({smem.second[at.slot]}, smem.second_ring.full[at.slot], p, task, t);
+            }
             at.advance();
         }
         own.advance();
@@ -396,6 +438,7 @@ __device__ __forceinline__ void write(Memory<Kernel>& smem, const typename Kerne
     typename Kernel::Writer writer{unsigned(number)};
     for (TaskConsumer tasks; tasks.task < Kernel::tasks(p);) {
         writer.write(smem.shared, p, Kernel::task(p, tasks.task), tasks);
+        __syncwarp();  // or lanes without work would ask for the next task all the while
         tasks.template next<Kernel::schedule>(smem.tasks, Kernel::tasks(p));
     }
 }
@@ -415,7 +458,7 @@ __global__ void __launch_bounds__(warpgroup*(1 + consumers_of_block<Kernel>), 1)
         for (int team = 0; team < teams_of<Kernel>; ++team) {
             for (auto& ring : smem[team].own_rings) ring.init(own_loads_of<Kernel>, 4);
             smem[team].first_ring.init(first_loads_of<Kernel>, warps);
-            smem[team].second_ring.init(1, warps);
+            if constexpr (HasSecondTile<Kernel>) smem[team].second_ring.init(1, warps);
             smem[team].tasks.init(warps + writers_of<Kernel>);
             if constexpr (HasShared<Kernel>) Kernel::init(smem[team].shared);
         }
