@@ -269,8 +269,12 @@ struct Backward {
     __device__ static void finish_share(Consumer&, const Problem&, int) {}
     __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     // END 25.2
-    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, and of each second one behind it,
-    /// below `end`: as many at a time as registers have room for, or each would be waited for alone. By a consumer.
+    /// dQ of block b of the queries of task `of`'s head, and of those that share its K. By a consumer.
+    __device__ __forceinline__ static void finish_block(const Consumer& c, const Problem& p, const Task& of, int b) {
+        finish_blocks(c, p, of, b, b + 1);
+    }
+    /// The same of b and of each second block behind it, below `end`: as many at a time as registers have room for, or each
+    /// would be waited for alone.
     __device__ __forceinline__ static void finish_blocks(const Consumer& c, const Problem& p, const Task& of, int b, int end) {
         for (; b < end; b += units * consumers) {
             float4 sums[units][d / 8];
