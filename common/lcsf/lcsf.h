@@ -257,12 +257,12 @@ constexpr bool has_end = requires { &Kernel::end; };
 
 /// For what is said of both: the first one, where there is no second.
 template <class Kernel>
-struct SecondTileOf {
-    using Type = typename Kernel::FirstTile;
+struct Last {
+    using Tile = typename Kernel::FirstTile;
 };
 template <HasSecondTile Kernel>
-struct SecondTileOf<Kernel> {
-    using Type = typename Kernel::SecondTile;
+struct Last<Kernel> {
+    using Tile = typename Kernel::SecondTile;
 };
 
 /// What a Kernel must have, each in a sentence for who has forgotten it. Others that nvcc says after it follow from it.
@@ -284,7 +284,6 @@ struct Checked {
     static_assert(HasSecondTile<Kernel> || !requires { &Kernel::load_second; },
                   "LCSF: a Kernel with load_second() must have a type SecondTile");
     static_assert(requires { typename Kernel::OwnTile; }, "LCSF: a Kernel must have a type OwnTile");
-    using Second = typename SecondTileOf<Kernel>::Type;
     static_assert(requires { typename Kernel::Problem; }, "LCSF: a Kernel must have a type Problem");
     static_assert(requires { typename Kernel::Task; }, "LCSF: a Kernel must have a type Task");
     static_assert(requires { typename Kernel::State; }, "LCSF: a Kernel must have a type State");
@@ -294,11 +293,11 @@ struct Checked {
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
                   "LCSF: FirstTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(is_swizzled_tile<Second>,
+    static_assert(is_swizzled_tile<typename Last<Kernel>::Tile>,
                   "LCSF: SecondTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
     static_assert(is_swizzled_tile<typename Kernel::OwnTile>,
                   "LCSF: OwnTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Second::Element> &&
+    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Last<Kernel>::Tile::Element> &&
                       std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::OwnTile::Element>,
                   "LCSF: FirstTile, SecondTile and OwnTile must have elements of one type");
 
@@ -336,7 +335,8 @@ struct Checked {
                      "`void write(Shared&, const Problem&, const Task&, const lcsf::TaskConsumer&)`");
     static_assert(!has_between<Kernel> || (Kernel::own_is_loaded && Kernel::own_slots == 1),
                   "LCSF: a Kernel with between() must have an own tile that is loaded, in one slot: what it is called under");
-    static_assert(!HasSecondTile<Kernel> || requires(Second tile, ptx::Barrier& full, const Problem& p, const Task& task, int t) {
+    static_assert(!HasSecondTile<Kernel> || requires(typename Last<Kernel>::Tile tile, ptx::Barrier& full, const Problem& p,
+                                                     const Task& task, int t) {
                       Kernel::load_second(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "
                      "`static void load_second(SecondTile, ptx::Barrier&, const Problem&, const Task&, int)`");
