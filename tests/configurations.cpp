@@ -146,7 +146,7 @@ TEST_CASE("costs: of configurations that are there, each once, no time negative,
 
 TEST_CASE("the choice is fast where it was measured: within 1% of the fastest in geometric mean, 8% everywhere") {
     int files = 0;
-    for (const char* file : {"tune.json", "tune-h200.json"}) {  // of a card that has been lent
+    for (const char* file : {"tune.json", "tune-h200.json"}) {  // of the cards that were timed
         std::ifstream stream(std::string(RESULTS) + "/" + file);
         if (!stream) continue;
         ++files;

@@ -192,15 +192,17 @@ struct Reader {
     }
 };
 
-/// Of the second ring, if there is one.
+/// A consumer's way through the second ring, if there is one. Tile: for what is said of both, also where there is none.
 template <class Kernel>
 struct SecondReader {
+    using Tile = typename Kernel::FirstTile;
     struct Type {};
     __device__ __forceinline__ static Type of(Memory<Kernel>&) { return {}; }
 };
 template <HasSecondTile Kernel>
 struct SecondReader<Kernel> {
-    using Type = Reader<typename Kernel::SecondTile, Kernel::stages>;
+    using Tile = typename Kernel::SecondTile;
+    using Type = Reader<Tile, Kernel::stages>;
     __device__ __forceinline__ static Type of(Memory<Kernel>& smem) { return {smem.second, smem.second_ring}; }
 };
 
@@ -255,16 +257,6 @@ constexpr bool has_between = requires { &Kernel::between; };
 template <class Kernel>
 constexpr bool has_end = requires { &Kernel::end; };
 
-/// For what is said of both: the first one, where there is no second.
-template <class Kernel>
-struct Last {
-    using Tile = typename Kernel::FirstTile;
-};
-template <HasSecondTile Kernel>
-struct Last<Kernel> {
-    using Tile = typename Kernel::SecondTile;
-};
-
 /// What a Kernel must have, each in a sentence for who has forgotten it. Others that nvcc says after it follow from it.
 template <class Kernel>
 struct Checked {
@@ -293,11 +285,11 @@ struct Checked {
     static_assert(Kernel::own_slots == 1 || Kernel::own_slots == 2, "LCSF: own_slots is 1 or 2");
     static_assert(is_swizzled_tile<typename Kernel::FirstTile>,
                   "LCSF: FirstTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(is_swizzled_tile<typename Last<Kernel>::Tile>,
+    static_assert(is_swizzled_tile<typename SecondReader<Kernel>::Tile>,
                   "LCSF: SecondTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
     static_assert(is_swizzled_tile<typename Kernel::OwnTile>,
                   "LCSF: OwnTile must be a SharedTile with the layout SwizzledFor<columns>, and of 1024 n bytes");
-    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename Last<Kernel>::Tile::Element> &&
+    static_assert(std::is_same_v<typename Kernel::FirstTile::Element, typename SecondReader<Kernel>::Tile::Element> &&
                       std::is_same_v<typename Kernel::FirstTile::Element, typename Kernel::OwnTile::Element>,
                   "LCSF: FirstTile, SecondTile and OwnTile must have elements of one type");
 
@@ -335,7 +327,7 @@ struct Checked {
                      "`void write(Shared&, const Problem&, const Task&, const lcsf::TaskConsumer&)`");
     static_assert(!has_between<Kernel> || (Kernel::own_is_loaded && Kernel::own_slots == 1),
                   "LCSF: a Kernel with between() must have an own tile that is loaded, in one slot: what it is called under");
-    static_assert(!HasSecondTile<Kernel> || requires(typename Last<Kernel>::Tile tile, ptx::Barrier& full, const Problem& p,
+    static_assert(!HasSecondTile<Kernel> || requires(typename SecondReader<Kernel>::Tile tile, ptx::Barrier& full, const Problem& p,
                                                      const Task& task, int t) {
                       Kernel::load_second(tile, full, p, task, t);
                   }, "LCSF: a Kernel must have "

@@ -100,7 +100,7 @@ struct Backward {
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
         int lag;                // tasks: so many behind task n, its share of dQ is made
-        int share;              // so many blocks of queries; the last shares of a head have fewer
+        int share_blocks;       // of queries; the last shares of a head have fewer
         float scale, scale_log2;  // of scores; the same for exponentials in base 2
         const Statistics<B_r>* statistics;
         QuerySums sums;
@@ -262,15 +262,15 @@ struct Backward {
         between(c, p, tasks_before);
         finish_last_shares(c, p);
     }
-    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: p.share of its head's p.group * p.blocks
+    // EXERCISE 25.2 Build: shares. finish_share() makes dQ of the share of task n: p.share_blocks of its head's p.group * p.blocks
     // blocks of queries, as many shares as there are blocks of keys, by finish_blocks(). finish_last_shares() makes those
     // that belong to no task, of all blocks together.
     // STARTER __device__ static void finish_share(Consumer&, const Problem&, int) {}
     // STARTER __device__ static void finish_last_shares(Consumer&, const Problem&) {}
     __device__ static void finish_share(Consumer& c, const Problem& p, int n) {
         const Task of = task(p, n);
-        const int first = of.j / B_c * p.share;
-        finish_blocks(c, p, of, first + c.number, min(first + p.share, p.group * p.blocks));
+        const int first = of.j / B_c * p.share_blocks;
+        finish_blocks(c, p, of, first + c.number, min(first + p.share_blocks, p.group * p.blocks));
     }
     __device__ static void finish_last_shares(Consumer& c, const Problem& p) {
         for (int n = max(0, tasks(p) - p.lag) + int(blockIdx.x); n < tasks(p); n += int(gridDim.x)) {
@@ -280,12 +280,8 @@ struct Backward {
         }
     }
     // END 25.2
-    /// dQ of block b of the queries of task `of`'s head, and of those that share its K. By a consumer.
-    __device__ __forceinline__ static void finish_block(const Consumer& c, const Problem& p, const Task& of, int b) {
-        finish_blocks(c, p, of, b, b + 1);
-    }
-    /// The same of b and of each second block behind it, below `end`: as many at a time as registers have room for, or each
-    /// would be waited for alone.
+    /// dQ of block b of the queries of task `of`'s head, and of those that share its K, and of each second one behind it,
+    /// below `end`: as many at a time as registers have room for, or each would be waited for alone. By a consumer.
     __device__ __forceinline__ static void finish_blocks(const Consumer& c, const Problem& p, const Task& of, int b, int end) {
         for (; b < end; b += units * consumers) {
             float4 sums[units][d / 8];
@@ -554,9 +550,9 @@ void launch(const BackwardArgs& args) {
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::QueryTile, typename Kernel::OutputTile>(args);
         const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20);  // a section's bytes stay in L2
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
-        const int share = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);
+        const int share_blocks = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,
-                              padded / B_r, order, lag, share, args.scale, args.scale * attention::log2_e, statistics,
+                              padded / B_r, order, lag, share_blocks, args.scale, args.scale * attention::log2_e, statistics,
                               {sums, states, writers_done, nullptr},
                               {static_cast<Element*>(args.dQ), args.dQ_strides}},
                              taken, args.stream);

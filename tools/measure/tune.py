@@ -174,17 +174,17 @@ def fitted_together(times, known, multiprocessors):
     """{configuration: Cost} of {shape: {configuration: microseconds}}, all of one d. A long launch lowers the card's clock, whichever
     configuration it is of. So each problem has a pace besides, by which all of its times are longer or shorter alike: what
     configurations differ by is the costs'. The paces of all have the geometric mean 1."""
-    pace, mean = dict.fromkeys(times, 1.0), statistics.geometric_mean
+    pace = dict.fromkeys(times, 1.0)
     names = sorted({name for us in times.values() for name in us}, key=lambda name: known[name].number)
     for _ in range(PACE_ROUNDS):
         at_one_pace = {of: {name: us / pace[of] for name, us in by_name.items()} for of, by_name in times.items()}
         costs = {name: fitted(known[name], at_one_pace, multiprocessors) for name in names}
         for of, by_name in times.items():
-            weights = {name: (min(by_name.values()) / us) ** 6 for name, us in by_name.items()}
+            weights = {name: (min(by_name.values()) / us) ** 6 for name, us in by_name.items()}  # as fitted() has, squared
             pace[of] = math.exp(sum(weights[name] * math.log(us / expected_time(known[name], costs[name], of, multiprocessors))
                                     for name, us in by_name.items()) / sum(weights.values()))
-        all_paces = mean(pace.values())
-        pace = {of: of_shape / all_paces for of, of_shape in pace.items()}
+        mean = statistics.geometric_mean(pace.values())
+        pace = {of: of_shape / mean for of, of_shape in pace.items()}
     return costs
 
 
