@@ -27,8 +27,9 @@ namespace {
 
 using std::size_t;
 
-constexpr int unit = 64, B_r = 64, consumers = 2;  // keys that a consumer multiplies at a time; queries of a step
-constexpr int keys_of_a_block(int d) { return consumers * 128 / d * unit; }
+constexpr int unit = 64, B_r = 64;  // keys of a consumer; queries of a step
+constexpr int consumers_of_a_block(int d) { return d == 64 ? 3 : 2; }
+constexpr int keys_of_a_block(int d) { return consumers_of_a_block(d) * unit; }
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 [[maybe_unused]] int tasks_of(const AttentionShape& s) {
@@ -291,8 +292,9 @@ bool check_made_once(const Inputs& in, int multiprocessors) {
     }
     if (tasks > multiprocessors) return true;
     const int all = s.heads / s.kv_heads * blocks, largest = blocks_of(all, T_r);
+    const int consumers = consumers_of_a_block(s.head_dim);
     for (size_t n = 0; n < made.size(); ++n) {
-        int of_consumer[consumers] = {};
+        std::vector<int> of_consumer(size_t(consumers), 0);
         for (const MadeBlock& m : made[n]) ++of_consumer[m.consumer];
         const int share = int(made[n].size());
         if (share > largest) {
@@ -303,11 +305,11 @@ bool check_made_once(const Inputs& in, int multiprocessors) {
             return false;
         }
         for (int w = 0; w < consumers; ++w)
-            if (of_consumer[w] > blocks_of(share, consumers)) {
+            if (of_consumer[size_t(w)] > blocks_of(share, consumers)) {
                 FAIL_CHECK(fmt::format(
-                    "consumer {} makes dQ of {} of a share's {} blocks of queries, expected at most {}: both "
+                    "consumer {} makes dQ of {} of a share's {} blocks of queries, expected at most {}: all {} "
                     "consumers have time ({})",
-                    w, of_consumer[w], share, blocks_of(share, consumers), with));
+                    w, of_consumer[size_t(w)], share, blocks_of(share, consumers), consumers, with));
                 return false;
             }
     }

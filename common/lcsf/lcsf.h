@@ -123,7 +123,6 @@ struct SharedOf {
 template <HasShared Kernel>
 struct SharedOf<Kernel> {
     using Type = typename Kernel::Shared;
-    alignas(1024) Type shared;
 };
 template <class Kernel>
 struct WriterTypeOf {
@@ -136,7 +135,7 @@ struct WriterTypeOf<Kernel> {
 };
 
 template <class Kernel>
-struct FirstTiles : SharedOf<Kernel> {
+struct FirstTiles {
     using Element = typename Kernel::FirstTile::Element;
     alignas(1024) Element own[Kernel::own_slots][Kernel::consumers][Kernel::OwnTile::elements];
     Element first[Kernel::stages][Kernel::FirstTile::elements];
@@ -152,9 +151,17 @@ struct StepTiles<Kernel> : FirstTiles<Kernel> {
     Ring<Kernel::stages> second_ring;
 };
 
+/// Memory of the kernel's own begins where a swizzled tile may. Its end is not rounded up: barriers come right behind it.
+template <class Kernel>
+struct OwnMemory : StepTiles<Kernel> {};
+template <HasShared Kernel>
+struct OwnMemory<Kernel> : StepTiles<Kernel> {
+    alignas(1024) typename Kernel::Shared shared;
+};
+
 /// Of a team.
 template <class Kernel>
-struct Memory : StepTiles<Kernel> {
+struct Memory : OwnMemory<Kernel> {
     Ring<Kernel::own_slots> own_rings[Kernel::consumers];
     Ring<Kernel::stages> first_ring;
     TaskSlots tasks;

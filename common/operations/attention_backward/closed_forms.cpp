@@ -117,11 +117,14 @@ ClosedForm by_writers(double N_q, double N_k, double d, double group, bool causa
     return {group * requested + keys + T_k * word, group * distinct + keys + 2 * word, group * steps * B_r * B_c, 0};
 }
 
-/// Rung 25, the same, but dQ is made of the sums by later tasks, which ask for no state. A task is asked for behind each one,
-/// and its two writers count themselves. A consumer has half of the keys, and no exponentials of a step that sees none of them.
+/// Rung 25 has so many consumers, of 64 keys each.
+int consumers_on_the_template(double d) { return d == 64 ? 3 : 2; }
+/// The same, but dQ is made of the sums by later tasks, which ask for no state. A task is asked for behind each one, and its
+/// writers, as many as consumers, count themselves. A query's statistics are operands of 8 elements. A consumer has no
+/// exponentials of a step that sees none of its keys.
 ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool causal) {
-    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 2 * float_bytes, consumers = 2, writers = 2;
-    const double B_c = 128 * (128 / d), T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
+    constexpr double bytes = 2, B_r = 64, word = 4, statistics = 8 * bytes, unit = 64;
+    const double writers = consumers_on_the_template(d), B_c = writers * unit, T_q = blocks(N_q, B_r), T_k = blocks(N_k, B_c);
     const auto [rows, most_rows, steps, most_steps] = passing(N_q, N_k, causal, B_r, B_c);
     const double sums = float_bytes * B_r * d, of_step = B_r * statistics, a_row = bytes * 2 * d;
     const double before = N_q * (a_row + float_bytes) + T_q * (of_step + word) + word;
@@ -129,18 +132,19 @@ ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool 
     const double requested = before + rows * a_row + steps * (of_step + sums + 2 * word) + most_steps * sums + dQ;
     const double distinct = before + most_rows * a_row + most_steps * (of_step + 2 * (sums + word)) + dQ;
     double seen = 0;  // steps, by all consumers
-    for (double j = 0; j < T_k * B_c; j += B_c / consumers)
+    for (double j = 0; j < N_k; j += unit)
         seen += std::max(0.0, T_q - std::floor((causal ? std::max(0.0, j - (N_k - N_q)) : 0) / B_r));
     return {group * requested + keys + T_k * (1 + writers) * word, group * distinct + keys + 2 * word,
-            group * seen * B_r * B_c / consumers, 0};
+            group * seen * B_r * unit, 0};
 }
 /// Its shares of dQ: for each one thread waits until a head has ended, which counts as one word; for the last ones, which belong
-/// to no later task, one thread of each of eight warps does.
+/// to no later task, one thread of each warp of the consumers does.
 double words_of_shares(const AttentionShape& s) {
-    const int T_k = int(blocks(s.n_k, s.head_dim == 64 ? 256 : 128)), tasks = T_k * s.kv_heads * s.batch;
+    const int consumers = consumers_on_the_template(s.head_dim);
+    const int T_k = int(blocks(s.n_k, 64 * consumers)), tasks = T_k * s.kv_heads * s.batch;
     const int section = heads_of_a_section(s, (s.head_dim == 64 ? 32 : 16) << 20);
     const int last = std::min(tasks, section * T_k + device_attribute(cudaDevAttrMultiProcessorCount));
-    return tasks - last + 8.0 * last;
+    return tasks - last + 4.0 * consumers * last;
 }
 
 }  // namespace

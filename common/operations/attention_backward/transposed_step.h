@@ -5,52 +5,71 @@
 #include "ptx/convert.h"
 #include "ptx/ex2.h"
 #include "ptx/ldmatrix.h"
-#include "tile/register_tile.h"
+#include "tile/warpgroup.h"
 
 namespace flashladder::attention_backward {
 
-/// What is known of a step's queries before: with these two, probabilities and their gradients need no other key.
-template <int queries>
-struct Statistics {
-    float lse[queries];      // in base 2
-    float minus_D[queries];  // -rowsum(dO O)
+/// What is known of a step's queries before: with -LSE / scale and -D, probabilities and their gradients need no other key.
+/// The tensor cores add them to the scores: each number is there as three of 16 bits, and the sum of these times
+/// their weights has the digits of a float.
+template <class Element, int queries>
+struct alignas(128) Statistics {
+    static constexpr int parts = 3;
+    Element rows[queries][tile::chunk];  // of operand B: parts of the one, parts of the other, and zeros
+
+    /// 2^10, 1, 2^-10: f16 has neither large nor small numbers. With these it has 2^-34 to 2^26.
+    __host__ __device__ static constexpr float weight(int part) { return part == 0 ? 1024.f : part == 1 ? 1.f : 1 / 1024.f; }
+    /// By one thread, for query i.
+    __device__ __forceinline__ void set(int i, float of_scores, float of_gradients) {
+        alignas(16) Element row[tile::chunk] = {};
+#pragma unroll
+        for (int n = 0; n < parts; ++n) {
+            row[n] = Element(of_scores / weight(n)), of_scores -= float(row[n]) * weight(n);
+            row[parts + n] = Element(of_gradients / weight(n)), of_gradients -= float(row[parts + n]) * weight(n);
+        }
+        reinterpret_cast<uint4&>(rows[i]) = reinterpret_cast<uint4&>(row);
+    }
 };
 
-/// A number of each column, as an accumulator's lane needs them: two of each 8 columns. Here and below `column` is the lane's
-/// first, tile::column_of(0, 0), and `lane` its number: said by who keeps it, as a kernel short of registers would read it anew
-/// for each use.
-template <int columns>
-using ColumnValues = float2[columns / 8];
-
-template <int columns>
-__device__ __forceinline__ void load_columns(ColumnValues<columns>& values, const float (&of_columns)[columns],
-                                             int column) {
+/// Operand A of that product, 16 columns for 16 rows of scores, all the same: weights from column `first` on, or else 0.
+template <class Element>
+__device__ __forceinline__ tile::Operand<Element, 16, 16> weights_of_statistics(int first, unsigned lane) {
+    using Of = Statistics<Element, 8>;
+    float pair[2];
 #pragma unroll
-    for (int c = 0; c < columns / 8; ++c) values[c] = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
-}
-
-/// Each element becomes the number of its column.
-template <int columns>
-__device__ __forceinline__ void fill_columns(tile::Accumulator<16, columns>& C, const float (&of_columns)[columns],
-                                             int column) {
-#pragma unroll
-    for (int c = 0; c < columns / 8; ++c) {
-        const float2 value = *reinterpret_cast<const float2*>(&of_columns[8 * c + column]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) C.fragment[0][c][e] = e % 2 ? value.y : value.x;
+    for (int e = 0; e < 2; ++e) {
+        const int part = int(lane % 4 * 2) + e - first;
+        pair[e] = part < 0 || part >= Of::parts ? 0 : part == 0 ? Of::weight(0) : part == 1 ? Of::weight(1) : Of::weight(2);
     }
+    tile::Operand<Element, 16, 16> A;
+    A.fragment[0][0][0] = A.fragment[0][0][1] = ptx::pack<Element>(pair[0], pair[1]);
+    A.fragment[0][0][2] = A.fragment[0][0][3] = 0;
+    return A;
 }
 
-/// Scores become weights: P^T = exp2(scale_log2 S^T - LSE), and 0 where a query does not see a key. Of the lane's first row,
-/// `last` is the last row that its first column sees, counted from it; if causal, each column sees one more.
+/// Begins C = A B^T, to each column added what the statistics have for it by `weights`. As tile::begin_multiply_transposed().
+template <class Element, int columns, class TileA, class TileB>
+__device__ __forceinline__ void begin_scores(tile::Accumulator<16, columns>& C, const TileA& A, const TileB& B,
+                                             tile::Operand<Element, 16, 16>& weights, const Statistics<Element, columns>& of) {
+    ptx::pin(weights.fragment);
+    ptx::wgmma_fence(tile::registers(C));
+#pragma unroll
+    for (int k = 0; k < TileA::columns; k += 16)
+        ptx::wgmma<Element>(tile::registers(C), tile::columns_of(A, k), tile::columns_of(B, k), k > 0);
+    // Rows of 8 elements: what would be the other 8 is these again, for which there is no weight.
+    ptx::wgmma<Element>(tile::registers(C), weights.fragment[0][0], ptx::matrix_descriptor(of.rows, 0, 128, ptx::Swizzle::none), true);
+    ptx::wgmma_commit();
+}
+
+/// Scores, less LSE / scale, become weights: P^T = exp2(scale_log2 S^T), and 0 where a query does not see a key. Of the lane's
+/// first row, `last` is the last row that its first column sees, counted from it; if causal, each column sees one more.
 template <bool causal, int columns>
-__device__ __forceinline__ void weigh_transposed(tile::Accumulator<16, columns>& P_t, const ColumnValues<columns>& lse,
-                                                 float scale_log2, int last) {
+__device__ __forceinline__ void weigh_transposed(tile::Accumulator<16, columns>& P_t, float scale_log2, int last) {
 #pragma unroll
     for (int c = 0; c < columns / 8; ++c)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            P_t.fragment[0][c][e] = fmaf(scale_log2, P_t.fragment[0][c][e], -(e % 2 ? lse[c].y : lse[c].x));
+            P_t.fragment[0][c][e] *= scale_log2;
     if (8 > last)
 #pragma unroll
         for (int c = 0; c < columns / 8; ++c)
