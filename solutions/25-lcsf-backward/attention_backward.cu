@@ -3,9 +3,11 @@
 // Idea      load, compute, store, finish: what is moved and multiplied is said here, and the template has the rest. A
 //           grid as large as the GPU takes blocks of keys one after the other, the next one's queries under the end of
 //           this one. dQ of a head that has ended is shared out among the tasks that come later: each makes a few blocks
-//           of queries
-// Saves     the start of a block for each task and its first loads; the wait for a block that makes dQ of a whole head
-// Costs     a gap between two tasks, where K and V come into the place that dK and dV have left; dQ is made in it
+//           of queries. And what is known of a query, LSE and D, is part of a product's operand
+// Saves     the start of a block for each task and its first loads; the wait for a block that makes dQ of a whole head;
+//           most of what lanes load from shared memory
+// Costs     a gap between two tasks, where K and V come into the place that dK and dV have left; dQ is made in it. A
+//           product of 16 more columns for all scores and all their gradients
 // Source    ThunderKittens (Spector et al., 2024): load, compute, store, finish; rungs 14 and 22
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; any strides; sm_90a
 #include "lcsf/lcsf.h"
@@ -78,6 +80,7 @@ struct Backward {
     static constexpr bool follows_a_kernel = true, turns = false, own_is_loaded = true;
     static constexpr int B_c = consumers * unit, dS_slots = 2;
     static constexpr bool few_registers = consumers == 3;  // a thread has 160 of them, not 240
+    static constexpr bool dS_in_registers = !few_registers;  // for dK; then no product is under way where a step begins
     template <int rows, int columns>
     using Tile = tile::SharedTile<Element, rows, columns, tile::Swizzled<128>>;
     using KeyTile = Tile<unit, d>;
@@ -149,7 +152,7 @@ struct Backward {
     };
     struct State {
         Sums dK, dV;
-        tile::Operand<Element, 16, B_r> P;  // of dV, which may be under way until the next step waits for it
+        tile::Operand<Element, 16, B_r> P, dS;  // of dV and dK, which may be under way until end_step() has waited
         unsigned steps = 0;  // so far
         unsigned lane[1];    // the same as a consumer's, but the compiler does not know it: see compute()
     };
@@ -341,7 +344,6 @@ struct Backward {
     __device__ __forceinline__ static void multiply_scores(State& s, Consumer& c, const Problem& p, const Task& task,
                                                            const Step& step) {
         Shared& shared = c.smem.shared;
-        const bool is_first = step.t == 0;
         if (few_registers) ptx::pin(s.lane);  // or what follows from it would be kept in them
         int own_row[1] = {notes(c).row + tile::row_of(0, 0, s.lane[0]) - (causal ? tile::column_of(0, 0, s.lane[0]) : 0)};
         ptx::pin(own_row);  // or its sum would begin in a uniform register, which products wait for
@@ -355,8 +357,7 @@ struct Backward {
         begin_scores(P_t, K_of(c.own().data), Q_smem, weights_of_LSE, statistics);
         if (few_registers) tile::wait<0>(P_t, weights_of_LSE);  // or nvcc has too few, and serialises all products
         ptx::wgmma_wait<1>();                                   // dK of the step before
-        ptx::pin(s.P.fragment);
-        if (!is_first) give_back_step_before(c);
+        give_back_step_before(c, step.t);
         auto weights_of_D = weights_of_statistics<Element>(Statistics<Element, B_r>::parts, s.lane[0]);
         begin_scores(dS_t, V_of(c.own().data), dO_smem, weights_of_D, statistics);
         tile::wait<1>(P_t, weights_of_LSE);
@@ -365,6 +366,7 @@ struct Backward {
         tile::wait<0>(dS_t, weights_of_D);
         tile::multiply_elements(dS_t, P_t);
         shared.scores.wait_empty(scores_of(s.steps));
+        if (dS_in_registers) s.dS = tile::to_operand<Element>(dS_t);
         store_rows<Element>(own_scores(s, c), dS_t, 16 * c.warp, s.lane[0]);
         ptx::fence_proxy_async();  // waits for these stores, and dQ's: before a product begins that slows them
         tile::begin_multiply(s.dV, s.P, dO_smem);
@@ -373,8 +375,8 @@ struct Backward {
     __device__ __forceinline__ static void pass_scores(State& s, Consumer& c, const Step& step) {
         Shared& shared = c.smem.shared;
         c.first.take();
-        ptx::wgmma_wait<0>();  // dK and dV of the step before
-        if (step.t > 0) give_back_step_before(c);
+        ptx::wgmma_wait<0>();  // dK of the step before
+        give_back_step_before(c, step.t);
         shared.scores.wait_empty(scores_of(s.steps));
         Element* rows = own_scores(s, c).data + c.warp * 16 * B_r;  // of this warp
 #pragma unroll
@@ -385,8 +387,9 @@ struct Backward {
     __device__ __forceinline__ static ScoreTile own_scores(const State& s, const Consumer& c) {
         return {c.smem.shared.dS[s.steps % dS_slots][c.number]};
     }
-    __device__ __forceinline__ static void give_back_step_before(Consumer& c) {
-        if (ptx::elect_one()) c.smem.first_ring.release({c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1});
+    /// Step t: what the products of step t - 1 have read, if there was one.
+    __device__ __forceinline__ static void give_back_step_before(Consumer& c, int t) {
+        if (t > 0 && ptx::elect_one()) c.smem.first_ring.release({c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1});
     }
     /// Whether it is this consumer who finds dQ of a step: they take turns.
     __device__ __forceinline__ static bool finds_queries(const Consumer& c, unsigned step) {
@@ -401,17 +404,17 @@ struct Backward {
             Sums dQ;
             const lcsf::RingPosition<dS_slots> dS_late = scores_of(s.steps - 1);
             shared.scores.wait_full(dS_late);
+            if (dS_in_registers && seen) tile::wait<0>(s.dV, s.P);  // there is room for two operands, or for dQ and one
             begin_queries(dQ, c, dS_late.slot);
-            ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);  // dS^T of all four warps is there
             if (seen) begin_keys(s, c);
             tile::wait<seen ? 1 : 0>(dQ);
-            ptx::pin(s.P.fragment);
+            if (few_registers) ptx::pin(s.P.fragment);
             end_queries(s, c, dQ, dS_late);
-        } else {
-            ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);
-            if (seen) begin_keys(s, c);
-            if (few_registers && seen) tile::wait<1>(s.dV, s.P);  // P^T is in none of them where the next scores begin
+        } else if (seen) {
+            begin_keys(s, c);
+            tile::wait<1>(s.dV, s.P);  // where the next scores begin registers are needed
         }
+        if (dS_in_registers && seen) tile::wait<0>(s.dK, s.dS);
         ++s.steps;
         c.first.keep();
     }
@@ -431,7 +434,7 @@ struct Backward {
         ptx::wgmma_wait<0>();
         ptx::fence_proxy_async();
         announce(shared, c, nullptr, has_turn || (task.steps() > 1 && finds_queries(c, s.steps - 2)));
-        give_back_step_before(c);
+        give_back_step_before(c, task.steps());
     }
     __device__ __forceinline__ static lcsf::RingPosition<dS_slots> scores_of(unsigned step) {
         return {int(step % dS_slots), step / dS_slots % 2};
@@ -456,9 +459,15 @@ struct Backward {
             to[n * lcsf::warpgroup] = make_float4(of[0], of[1], of[2], of[3]);
         }
     }
-    /// Begins dK of a step, from this consumer's dS^T.
+    /// Begins dK of a step, from this consumer's dS^T: of registers, or of all four warps' in shared memory.
     __device__ __forceinline__ static void begin_keys(State& s, Consumer& c) {
-        tile::begin_multiply(s.dK, own_scores(s, c), Q_of(c.smem.first[c.first.at.slot]));
+        const QueryTile Q_smem = Q_of(c.smem.first[c.first.at.slot]);
+        if constexpr (dS_in_registers) {
+            tile::begin_multiply(s.dK, s.dS, Q_smem);
+        } else {
+            ptx::named_barrier_sync(2 + c.number, lcsf::warpgroup);
+            tile::begin_multiply(s.dK, own_scores(s, c), Q_smem);
+        }
     }
     /// What this warp has stored, all lanes behind a fence, is announced: dS^T, unless null, and dQ.
     __device__ __forceinline__ static void announce(Shared& shared, const Consumer& c, ptx::Barrier* scores_full,
