@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
+#include "operations/attention_backward/transposed_step.h"
 #include "warp_activity.h"
 #endif
 
@@ -410,6 +412,23 @@ TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they
 }
 
 #ifndef FLASHLADDER_GPU
+TEST_CASE_TEMPLATE("statistics: parts and their weights have the digits of a float", Element, __nv_bfloat16, __half) {
+    using Rows = Statistics<Element, 8>;
+    Rows of;
+    std::mt19937_64 random(test_seed());
+    std::uniform_real_distribution<double> exponent(-12, 25), fraction(1, 2);
+    for (int n = 0; n < 1000; ++n) {
+        const float x = float(std::ldexp(fraction(random), int(exponent(random)))) * (n % 2 ? 1 : -1), y = float(fraction(random));
+        of.set(n % 8, x, y);
+        double sums[2] = {};
+        for (int part = 0; part < Rows::parts; ++part)
+            for (int k = 0; k < 2; ++k) sums[k] += double(Rows::weight(part)) * float(of.rows[n % 8][k * Rows::parts + part]);
+        CAPTURE(x);
+        CHECK(std::abs(sums[0] - x) <= std::ldexp(std::abs(x), -23));
+        CHECK(std::abs(sums[1] - y) <= std::ldexp(y, -23));
+    }
+}
+
 TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
     check_whatever_order();
 }

@@ -103,7 +103,7 @@ struct Backward {
         lcsf::TaskOrder order;  // of blocks of keys
         int lag;                // tasks: so many behind task n, its share of dQ is made
         int share_blocks;       // of queries; the last shares of a head have fewer
-        float scale, scale_log2;  // of scores; the same for exponentials in base 2
+        float scale, scale_log2;  // of scores; the same, but never 0, for exponentials in base 2
         const Statistics<Element, B_r>* statistics;
         QuerySums sums;
         Gradient<Element> dQ;
@@ -142,7 +142,7 @@ struct Backward {
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
         Element dS[dS_slots][consumers][ScoreTile::elements];  // of dS^T
-        float dQ[consumers][B_r * d];                               // in the order of the accumulator's registers
+        float dQ[consumers][B_r * d];                          // in the order of the accumulator's registers
         Statistics<Element, B_r> statistics[stages];
         lcsf::Ring<dS_slots> scores;  // dS
         lcsf::Ring<1> dQ_ring[consumers];

@@ -57,7 +57,8 @@ __device__ __forceinline__ void begin_scores(tile::Accumulator<16, columns>& C, 
     for (int k = 0; k < TileA::columns; k += 16)
         ptx::wgmma<Element>(tile::registers(C), tile::columns_of(A, k), tile::columns_of(B, k), k > 0);
     // Rows of 8 elements: what would be the other 8 is these again, for which there is no weight.
-    ptx::wgmma<Element>(tile::registers(C), weights.fragment[0][0], ptx::matrix_descriptor(of.rows, 0, 128, ptx::Swizzle::none), true);
+    const ptx::Descriptor rows = ptx::matrix_descriptor(of.rows, 0, 128, ptx::Swizzle::none);
+    ptx::wgmma<Element>(tile::registers(C), weights.fragment[0][0], rows, true);
     ptx::wgmma_commit();
 }
 
@@ -68,8 +69,7 @@ __device__ __forceinline__ void weigh_transposed(tile::Accumulator<16, columns>&
 #pragma unroll
     for (int c = 0; c < columns / 8; ++c)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-            P_t.fragment[0][c][e] *= scale_log2;
+        for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] *= scale_log2;
     if (8 > last)
 #pragma unroll
         for (int c = 0; c < columns / 8; ++c)
