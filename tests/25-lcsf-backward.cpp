@@ -429,6 +429,13 @@ TEST_CASE_TEMPLATE("statistics: parts and their weights have the digits of a flo
     }
 }
 
+TEST_CASE("has no races: a consumer passes a step while its products of the head before are under way") {
+    AttentionShape shape = causal(shape_of(4, 150, 100, 64));  // slots of queries come round, and heads share K
+    shape.kv_heads = 1;
+    const std::string report = race_of(backward_inputs(shape, Values::normal, test_seed()));
+    CHECK_MESSAGE(report.empty(), report);
+}
+
 TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
     check_whatever_order();
 }
