@@ -12,7 +12,6 @@
 // Supports  bf16, f16; d 64, 128; causal; grouped queries; any N_q and N_k; any strides; sm_90a
 #include "lcsf/lcsf.h"
 #include "operations/attention/launch_forward.h"
-#include "operations/attention/packed_rows.h"
 #include "operations/attention_backward/backward_maps.h"
 #include "operations/attention_backward/key_block_task.h"
 #include "operations/attention_backward/query_sums.h"

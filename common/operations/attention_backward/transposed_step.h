@@ -82,7 +82,8 @@ __device__ __forceinline__ void weigh_transposed(tile::Accumulator<16, columns>&
         for (int e = 0; e < 4; ++e) P_t.fragment[0][c][e] = ptx::ex2_approx(P_t.fragment[0][c][e]);
 }
 
-/// 16 rows of a swizzled tile, from `first_row` on, by stmatrix.
+/// 16 rows of a swizzled tile, from `first_row` on, by stmatrix. `lane`: said by who keeps its number, as a kernel short of
+/// registers would read it anew for each use.
 template <class Element, class Tile>
 __device__ __forceinline__ void store_rows(const Tile& tile, const tile::Accumulator<16, Tile::columns>& C, int first_row,
                                            unsigned lane = threadIdx.x % 32) {
