@@ -61,7 +61,7 @@ constexpr std::size_t most_shared_bytes = 232448;  // 227 KB, of a block of sm_9
 template <int consumers, bool with_writers>
 struct Registers {
     static_assert(consumers >= 1 && consumers <= 4, "LCSF: a block has 1 to 4 consumers");
-    static constexpr int producer = consumers == 4 || with_writers ? 24 : consumers == 3 ? 32 : 40;
+    static constexpr int producer = consumers == 3 ? 32 : consumers == 4 || with_writers ? 24 : 40;
     static constexpr int consumer = consumers == 1 ? 256 : consumers == 2 ? (with_writers ? 240 : 232) : consumers == 3 ? 160 : 112;
 };
 

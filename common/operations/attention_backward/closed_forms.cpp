@@ -5,6 +5,7 @@
 
 #include "launch.h"
 #include "operations/attention_backward/section.h"
+#include "operations/attention_backward/split.h"
 
 namespace flashladder::attention_backward {
 namespace {
@@ -137,14 +138,51 @@ ClosedForm on_the_template(double N_q, double N_k, double d, double group, bool 
     return {group * requested + keys + T_k * (1 + writers) * word, group * distinct + keys + 2 * word,
             group * seen * B_r * unit, 0};
 }
-/// Its shares of dQ: for each one thread waits until a head has ended, which counts as one word; for the last ones, which belong
-/// to no later task, one thread of each warp of the consumers does.
-double words_of_shares(const AttentionShape& s) {
-    const int consumers = consumers_on_the_template(s.head_dim);
-    const int T_k = int(blocks(s.n_k, 64 * consumers)), tasks = T_k * s.kv_heads * s.batch;
-    const int section = heads_of_a_section(s, (s.head_dim == 64 ? 32 : 16) << 20);
-    const int last = std::min(tasks, section * T_k + device_attribute(cudaDevAttrMultiProcessorCount));
-    return tasks - last + 4.0 * consumers * last;
+/// Its blocks of keys, in the order of tasks; heads are those of K of all batches. As lcsf::TaskOrder, for the host.
+struct KeyBlocks {
+    int consumers, T_k, heads, section;
+
+    KeyBlocks(const AttentionShape& s, bool all_heads_take_turns)
+        : consumers(consumers_on_the_template(s.head_dim)), T_k(int(blocks(s.n_k, 64 * consumers))),
+          heads(s.kv_heads * s.batch),
+          section(all_heads_take_turns ? heads : heads_of_a_section(s, (s.head_dim == 64 ? 32 : 16) << 20, 8)) {}
+    int all() const { return T_k * heads; }
+    int first_head_of_section(int n) const { return n / (section * T_k) * section; }
+    int turns(int n) const { return std::min(section, heads - first_head_of_section(n)); }
+    int head(int n) const { return first_head_of_section(n) + (n - first_head_of_section(n) * T_k) % turns(n); }
+    int block(int n) const { return (n - first_head_of_section(n) * T_k) / turns(n); }
+};
+/// Words that threads ask for who wait until a head has ended, for its shares of dQ: one for a share that a task makes; for each
+/// last one, which belongs to no later task, one of each warp of the consumers. But who asks for the same word again, and has
+/// done nothing since, is counted once. From block of keys `first` on tasks make no share.
+double words_of_shares(const AttentionShape& s, const KeyBlocks& keys, const Split& split) {
+    const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+    const int by_tasks = std::max(0, split.first - keys.section * keys.T_k - multiprocessors);
+    const int grid = std::min(split.tasks, multiprocessors);
+    const int of_head = int(s.heads / s.kv_heads * blocks(s.n_q, 64)), of_share = int(blocks(of_head, keys.T_k));
+    double words = by_tasks;
+    for (int n = by_tasks; n < keys.all(); ++n) {
+        const int before = n - grid;  // that this block of threads has made
+        const bool same = before >= by_tasks && keys.head(before) == keys.head(n);
+        const int made = same ? std::clamp(of_head - keys.block(before) * of_share, 0, of_share) : keys.consumers;
+        words += 4 * std::min(made, keys.consumers);
+    }
+    return words;
+}
+/// What rung 25b asks for beside that: K and V once more for each further part; dK and dV of the parts, which are written and
+/// read; a count for each warp, which is set before; a task more to ask for and its writers' counts. And the writers of a
+/// group's heads have one count that is set before, not one for each.
+ClosedForm of_split(const AttentionShape& s, const KeyBlocks& keys, const Split& split) {
+    constexpr double word = 4, bytes = 2;
+    const int B_c = 64 * keys.consumers, parts = int(split.parts.number);
+    double rows = 0;  // of K in blocks that are split
+    for (int n = split.first; n < split.first + split.blocks; ++n) rows += std::min(B_c, s.n_k - keys.block(n) * B_c);
+    const double sums = float_bytes * split.all_parts() * B_c * 2 * s.head_dim, warps = 4.0 * keys.consumers;
+    const double further = (parts - 1.0) * split.blocks, of_heads = word * keys.heads * (1 - double(s.heads) / s.kv_heads);
+    const double zeros = word * split.blocks * warps + of_heads;
+    return {zeros + (parts - 1) * rows * 2 * s.head_dim * bytes + 2 * sums + word * split.all_parts() * warps +
+                word * further * (1 + keys.consumers),
+            zeros + 2 * (sums + word * split.blocks * warps), 0, 0};
 }
 
 }  // namespace
@@ -169,10 +207,19 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
                                         true));
     if (stage == "21-dq-writer" || stage == "22-out-of-step")
         return times(kv_heads, by_writers(s.n_q, s.n_k, s.head_dim, group, s.causal));
-    if (stage == "25-lcsf-backward") {
+    if (stage == "25-lcsf-backward" || stage == "25b-split-queries") {
         ClosedForm form = times(kv_heads, on_the_template(s.n_q, s.n_k, s.head_dim, group, s.causal));
         constexpr double word = 4;
-        form.requested_bytes += word * (1 + words_of_shares(s));  // `taken` is set before, and then read and written
+        KeyBlocks keys(s, false);
+        Split split{keys.all(), 0, Divisor(1), keys.all()};
+        if (stage == "25b-split-queries") {
+            split = split_of(s, 64, 64 * keys.consumers, device_attribute(cudaDevAttrMultiProcessorCount));
+            keys = KeyBlocks(s, s.causal && split.blocks > 0);
+            const ClosedForm more = of_split(s, keys, split);
+            form.requested_bytes += more.requested_bytes;
+            form.distinct_bytes += more.distinct_bytes;
+        }
+        form.requested_bytes += word * (1 + words_of_shares(s, keys, split));  // `taken` is set before, then read and written
         form.distinct_bytes += 3 * word;
         return form;
     }

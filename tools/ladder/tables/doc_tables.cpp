@@ -50,6 +50,7 @@ const std::map<std::string, Generator> generators = {
     {"fastest-peers", {compare_file, fastest_peers_table}},
     {"comparison", {compare_file, more_table}},
     {"few", {"docs/results/few.json", peers_table}},
+    {"few-backward-h200", {"docs/results/few-backward-h200.json", peers_table}},
     {"decoding", {"docs/results/decoding.json", decoding_table}},
     {"last-block", {"docs/results/last-block.json", last_block_table}},
     {"pages-beside", {"docs/results/pages.json", pages_beside_table}},

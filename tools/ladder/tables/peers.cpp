@@ -365,7 +365,9 @@ std::string fastest_peers_table(const nlohmann::json& r, const Arguments& argume
                                          {"one sequence, 4 to 32 heads", "few"},
                                          {"drawn, 500 to 20000 tokens a sequence", "drawn"},
                                          {"one query a head, up to a million keys", "decoding"},
-                                         {"gradients, 16384 tokens", "compare-backward"}})
+                                         {"gradients, 16384 tokens", "compare-backward"},
+                                         {"gradients, one sequence, 4 to 32 heads", "few-backward"},
+                                         {"gradients, drawn", "drawn-backward"}})
         for (const char* suffix : {"", "-h200"}) {
             const nlohmann::json of_file = results(fmt::format("docs/results/{}{}.json", file, suffix), arguments);
             if (of_file.is_null()) continue;

@@ -1,0 +1,305 @@
+// Rung 25b. Where 25b.2 is open dK and dV of a split block of keys are those of one part; dQ does not ask for them.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention_backward_suite.h"
+#include "harness/asked.h"
+#include "launch.h"
+#include "operations/attention_backward/split.h"
+
+#ifndef FLASHLADDER_GPU
+#include "emulator/activity.h"
+#include "warp_activity.h"
+#endif
+
+namespace flashladder::attention_backward {
+namespace {
+
+[[maybe_unused]] const StrictBarriers strict_barriers;
+
+using std::size_t;
+
+constexpr int B_r = 64;  // queries of a step
+constexpr int keys_of_a_block(int d) { return d == 64 ? 192 : 128; }
+int blocks_of(int n, int size) { return (n + size - 1) / size; }
+
+/// A virtual GPU on which it is soon said that blocks wait for ever.
+struct SmallGpu : VirtualGpu {
+    explicit SmallGpu(int multiprocessors) : VirtualGpu(multiprocessors) {
+#ifndef FLASHLADDER_GPU
+        emulator::settings().patience = 1 << 21;
+#endif
+    }
+};
+
+Split split_on(const AttentionShape& s, int multiprocessors) {
+    return split_of(s, B_r, keys_of_a_block(s.head_dim), multiprocessors);
+}
+/// A shape and a GPU. On the virtual one some of its blocks of keys are split.
+struct Case {
+    AttentionShape shape;
+    int multiprocessors;
+
+    Split split() const { return split_on(shape, multiprocessors); }
+    std::string words() const {
+#ifdef FLASHLADDER_GPU
+        return attention::to_string(shape);
+#else
+        const Split of = split();
+        return fmt::format("{} on {} multiprocessor{}: {} of {} blocks of keys in {} parts each", attention::to_string(shape),
+                           multiprocessors, multiprocessors == 1 ? "" : "s", of.blocks,
+                           of.tasks - of.all_parts() + of.blocks, of.parts.number);
+#endif
+    }
+};
+AttentionShape of_batches(int batches, AttentionShape shape) {
+    shape.batch = batches;
+    return shape;
+}
+/// Lengths by the seed. No mask: one block of keys, several, and some that are not split; with one, blocks with fewer steps
+/// that are not, too; heads that share K and V, whose parts begin in any of them; more parts than multiprocessors.
+std::vector<Case> cases() {
+    std::uint64_t turn = test_seed();
+    const auto queries = [&](int least, int most) { return drawn_length(B_r, (least - 1) * B_r + 1, most * B_r, ++turn); };
+    const auto keys = [&](int d, int blocks) {
+        const int B_c = keys_of_a_block(d);
+        return drawn_length(64, (blocks - 1) * B_c + 1, blocks * B_c, ++turn);
+    };
+    const int d = test_seed() % 2 ? 64 : 128, other = 192 - d;
+    std::vector<Case> all = {
+        {shape_of(1, queries(8, 9), keys(d, 1), d), 2},
+        {shape_of(1, queries(18, 20), keys(other, 1), other), 5},
+        {grouped(shape_of(3, queries(3, 4), keys(other, 2), other)), 7},
+        {shape_of(3, queries(8, 9), keys(128, 1), 128), 2},
+        {shape_of(13, queries(8, 8), keys(64, 1), 64), 4},  // some shares of dQ are made by tasks
+        {causal(shape_of(1, queries(9, 10), 8 * B_r + queries(1, 2), d)), 12},
+        {causal(of_batches(2, grouped(shape_of(2, queries(5, 6), 4 * B_r + queries(1, 2), other)))), 16},
+    };
+    all[test_seed() % all.size()].shape.dtype = DType::f16;
+    return all;
+}
+#ifndef FLASHLADDER_GPU
+/// A case that is split on this virtual GPU, or the test has nothing to look at.
+void require_split(const Case& of) { REQUIRE_MESSAGE(of.split().blocks > 0, of.words()); }
+#else
+void require_split(const Case&) {}
+#endif
+
+// ---- 25b.1
+
+#ifndef FLASHLADDER_GPU
+/// "steps 3 to 5", "step 3", "no step"
+std::string steps_in_words(int first, int count) {
+    if (count == 0) return "no step";
+    return count == 1 ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, first + count - 1);
+}
+/// Of each part of a launch whose tasks have a block of threads each: the steps that it passes, of its block's. A block of
+/// threads asks for Q of each of its steps.
+std::vector<std::vector<int>> steps_of_parts(const Inputs& in, const Split& split) {
+    const AttentionShape& s = in.shape();
+    const DeviceProblem problem(stage_under_test(), in);
+    const BackwardArgs args = problem.args();
+    const std::uint64_t Q = reinterpret_cast<std::uint64_t>(args.Q), row_bytes = 2 * std::uint64_t(s.head_dim);
+    const std::uint64_t rows = std::uint64_t(s.batch) * std::uint64_t(s.heads) * std::uint64_t(s.n_q);
+    std::vector<std::vector<int>> all;
+    for (int part = 0; part < split.all_parts(); ++part) {
+        auto& of_part = all.emplace_back();
+        for (const auto& launch : emulator::record_activity(std::uint64_t(split.first + part), [&] {
+                 stage_under_test().launch(args);
+                 check_cuda(cudaDeviceSynchronize(), "launch");
+             })) {
+            if (launch.kernel.find("lcsf_kernel") == std::string::npos) continue;
+            for (const emulator::Activity& a : launch.activities) {
+                const std::uint64_t at = reinterpret_cast<std::uint64_t>(a.tensor) - Q;
+                if (a.what != emulator::Doing::copy || at % row_bytes != 0 || at / row_bytes >= rows) continue;
+                const int row = int(at / row_bytes), head = row / s.n_q % (s.heads / s.kv_heads);
+                const int step = head * blocks_of(s.n_q, B_r) + row % s.n_q / B_r;
+                if (of_part.empty() || of_part.back() != step) of_part.push_back(step);
+            }
+        }
+    }
+    return all;
+}
+/// Not causal: parts have their block's steps in order, as many as the others or one more. False if not.
+bool check_steps(const Case& of) {
+    const Split split = of.split();
+    const SmallGpu gpu(of.multiprocessors);
+    const int parts = int(split.parts.number), group = of.shape.heads / of.shape.kv_heads;
+    const int all = group * blocks_of(of.shape.n_q, B_r), least = all / parts;
+    const auto found = steps_of_parts(backward_inputs(of.shape, Values::normal, test_seed()), split);
+    for (int block = 0, next = 0; block < split.blocks; ++block, next = 0)
+        for (int k = 0; k < parts; ++k) {
+            const auto& of_part = found[size_t(block * parts + k)];
+            const int count = int(of_part.size()), first = count ? of_part.front() : next;
+            const bool in_order = std::ranges::is_sorted(of_part) && (!count || of_part.back() - first == count - 1);
+            const bool right = in_order && first == next && count >= least && count <= least + (all % parts > 0) &&
+                               (k < parts - 1 || next + count == all);
+            if (!right) {
+                forget_asked();
+                FAIL_CHECK(fmt::format("part {} of {} passes {} of its block's {}, expected {} or {} steps from {} on ({})", k,
+                                       parts, in_order ? steps_in_words(first, count) : "steps in another order", all, least,
+                                       least + (all % parts > 0), next, of.words()));
+                return false;
+            }
+            next += count;
+        }
+    return true;
+}
+#endif
+
+TEST_CASE("EXERCISE 25b.1: parts pass the steps of their block of keys in order, each once, and as many as the others") {
+#ifndef FLASHLADDER_GPU
+    // A block of threads for each task.
+    for (const Case& of : {Case{shape_of(1, 8 * B_r + 1 + int(test_seed() % 60), 60, 64), 3},
+                           Case{grouped(shape_of(2, 5 * B_r + 10, 130, 128)), 6}}) {
+        require_split(of);
+        if (!check_steps(of)) return;
+    }
+#endif
+    for (const Case& of : cases()) {
+        require_split(of);
+        const SmallGpu gpu(of.multiprocessors);
+        const Inputs in = backward_inputs(of.shape, Values::normal, test_seed());
+        const std::string wrong = fault_of("dQ", in, attention::Judge::both_rules, of.words());
+        CHECK_MESSAGE(wrong.empty(), wrong);
+        if (!wrong.empty()) return;
+    }
+}
+
+// ---- 25b.2
+
+/// The report of a race; on a GPU none is looked for.
+std::string race_of([[maybe_unused]] const Inputs& in) {
+#ifdef FLASHLADDER_GPU
+    return "";
+#else
+    return emulator::find_race([&] { run(stage_under_test(), in); });
+#endif
+}
+
+TEST_CASE("EXERCISE 25b.2: dK and dV of a block that is split are sums of all parts, the same to the bit") {
+    for (const Case& of : cases()) {
+        require_split(of);
+        if (of.shape.heads == 13) continue;  // which is about dQ
+        const SmallGpu gpu(of.multiprocessors);
+        const Inputs in = backward_inputs(of.shape, Values::normal, test_seed());
+        try {
+            const std::string race = race_of(in);
+            CHECK_MESSAGE(race.empty(), race);
+            if (!race.empty()) return;
+            for (const char* gradient : {"dK", "dV"}) {
+                const std::string wrong = fault_of(gradient, in, attention::Judge::both_rules, of.words());
+                CHECK_MESSAGE(wrong.empty(), wrong);
+                if (!wrong.empty()) return;
+            }
+            if (of.split().parts.number == 2) continue;  // a + b is b + a
+            const Outputs first = run(stage_under_test(), in);
+            for (std::uint64_t again = 1; again <= 2; ++again) {
+#ifndef FLASHLADDER_GPU
+                emulator::reseed(test_seed() + again);  // who comes last is another one
+#endif
+                Outputs found = run(stage_under_test(), in);
+                found.dQ = first.dQ;  // whose sums are made in any order
+                check_same_bits(found, first, "in another launch: who comes last is chance");
+            }
+        } catch (const CudaError& error) {
+            FAIL_CHECK(std::string(error.what()));
+            return;
+        }
+    }
+}
+
+TEST_CASE("agrees with the reference: lengths near the edges of steps and of blocks of keys, some split") {
+    check_lengths_near_edges([](int) { return B_r; }, keys_of_a_block, 700);
+}
+
+TEST_CASE("causal: keys that no query of a step sees reach nobody, whatever they hold") {
+    for (const int d : {64, 128})
+        check_hidden_keys_reach_nobody(shape_of(1, 600, 600, d), keys_of_a_block(d), keys_of_a_block(d));
+}
+
+TEST_CASE("where blocks are split gives the same again, whatever its scratch and its outputs hold") {
+    for (const Case& of : {cases().front(), cases().back()}) {
+        const SmallGpu gpu(of.multiprocessors);
+        const Inputs in = backward_inputs(of.shape, Values::normal, test_seed());
+        DeviceProblem problem(stage_under_test(), in);
+        const auto launched = [&](int byte) {
+            problem.scratch.fill(byte);
+            for (auto* gradient : {&problem.dQ, &problem.dK, &problem.dV}) gradient->fill(byte);
+            stage_under_test().launch(problem.args());
+            check_cuda(cudaDeviceSynchronize(), "launch");
+            return problem.outputs();
+        };
+        const Outputs first = launched(0x00);
+        Outputs second = launched(0xFF);
+        const Comparison result = judged(second, in);
+        CHECK_MESSAGE(result.passed, result.describe(of.shape));
+        second.dQ = first.dQ;
+        check_same_bits(second, first, "with other scratch");
+    }
+}
+
+#ifndef FLASHLADDER_GPU
+TEST_CASE("where blocks are split is right, also with copies and products that end as late as the waits allow") {
+    for (const Case& of : {cases().front(), cases()[2]}) {
+        const SmallGpu gpu(of.multiprocessors);
+        const Late late;
+        const std::string wrong = fault(backward_inputs(of.shape, Values::normal, test_seed()));
+        CHECK_MESSAGE(wrong.empty(), wrong);
+    }
+}
+
+TEST_CASE("in whatever order blocks run, dK and dV have the same bits, and dQ is within the rule") {
+    check_whatever_order();
+}
+#endif
+
+// ---- which blocks are split
+
+TEST_CASE("split: each task is somebody's, no part is without a step, and blocks that are split are the last or the longest") {
+    std::mt19937_64 random(test_seed());
+    const auto draw = [&](int least, int most) { return int(least + random() % std::uint64_t(most - least + 1)); };
+    int splits = 0;
+    for (int n = 0; n < 2000; ++n) {
+        AttentionShape s = shape_of(1, draw(1, 3000), draw(1, 3000), n % 2 ? 64 : 128);
+        s.batch = draw(1, 3), s.kv_heads = draw(1, 12), s.heads = s.kv_heads * draw(1, 4), s.causal = n / 2 % 2;
+        const int multiprocessors = draw(1, 200), B_c = keys_of_a_block(s.head_dim);
+        const Split split = split_on(s, multiprocessors);
+        const int T_c = blocks_of(s.n_k, B_c), heads = s.batch * s.kv_heads, all = T_c * heads;
+        CAPTURE(attention::to_string(s));
+        CAPTURE(multiprocessors);
+        CHECK(split.tasks == all - split.blocks + split.all_parts());
+        std::vector<int> tasks_of(static_cast<size_t>(all), 0);
+        for (int task = 0, part = 0; task < split.tasks; ++task) {
+            const Split::Place place = split.place(task);
+            REQUIRE((place.block >= 0 && place.block < all));
+            ++tasks_of[size_t(place.block)];
+            CHECK(place.part == (place.block >= split.first && place.block < split.first + split.blocks ? part++ : -1));
+        }
+        splits += split.blocks > 0;
+        for (int block = 0; block < all; ++block) {
+            const bool is_split = block >= split.first && block < split.first + split.blocks;
+            CHECK(tasks_of[size_t(block)] == (is_split ? int(split.parts.number) : 1));
+            if (!is_split) continue;
+            const int j = s.causal ? block / heads * B_c : 0;  // all heads take turns
+            const int unseen = s.causal ? std::max(0, j - (s.n_k - s.n_q)) / B_r : 0;
+            CHECK(s.heads / s.kv_heads * (blocks_of(s.n_q, B_r) - unseen) >= int(split.parts.number));
+        }
+        if (s.causal)
+            CHECK((split.blocks == 0 || (split.first == 0 && split.blocks % heads == 0)));
+        else
+            CHECK(split.first % multiprocessors == (split.blocks ? 0 : all % multiprocessors));
+    }
+    CHECK(splits > 200);
+}
+
+}  // namespace
+}  // namespace flashladder::attention_backward
