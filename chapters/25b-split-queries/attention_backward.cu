@@ -19,6 +19,7 @@
 #include "operations/attention_backward/stage.h"
 #include "operations/attention_backward/transposed_step.h"
 #include "ptx/named_barrier.h"
+#include "tile/divisor.h"
 #include "tile/warpgroup.h"
 
 namespace flashladder::attention_backward {
@@ -104,13 +105,14 @@ struct Backward {
         int blocks;             // of queries, of a head
         lcsf::TaskOrder order;  // of blocks of keys
         Split split;            // of their queries
+        Divisor parts;          // of a block of keys that is split
         int lag;                // blocks of keys: so many behind block n, its share of dQ is made
         int share_blocks;       // of queries; the last shares of a head have fewer
         float scale, scale_log2;  // of scores; the same, but never 0, for exponentials in base 2
         const Statistics<Element, B_r>* statistics;
         QuerySums sums;
         Gradient<Element> dQ;
-        float4* parts;            // dK and dV of each warp of each part
+        float4* part_sums;        // dK and dV of each warp of each part
         std::uint32_t* parts_in;  // of each warp of each block of keys that is split: how many parts are there
     };
     /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is
@@ -131,7 +133,7 @@ struct Backward {
         __device__ __forceinline__ int k() const {
             int anew[1] = {part};
             ptx::pin(anew);  // or what follows from it would be kept from step to step: those who load have few registers
-            return anew[0] - p.split.parts.quotient(anew[0]) * int(p.split.parts.number);
+            return anew[0] - p.parts.quotient(anew[0]) * p.split.parts;
         }
         // EXERCISE 25b.1 A part has some of its block's all_steps(). How many come before its own? How many are its own?
         // TODO: your code, instead of this.
@@ -179,8 +181,17 @@ struct Backward {
     __host__ __device__ static int tasks(const Problem& p) { return p.split.tasks; }
     static int most_tasks(const Problem& p) { return tasks(p); }  // find_statistics sets `taken`
     __device__ __forceinline__ static Task task(const Problem& p, int n) {
-        const Split::Place place = p.split.place(n);
-        return task_of_block(p, place.block, place.part);
+        const int part = part_of(p, n);
+        if (part >= 0)
+            n = p.split.first + p.parts.quotient(part);
+        else if (n >= p.split.first)
+            n -= p.split.all_parts - p.split.blocks;
+        return task_of_block(p, n, part);
+    }
+    /// Of task n: its number among all parts of the launch, below 0 if its block of keys is not split.
+    __device__ __forceinline__ static int part_of(const Problem& p, int n) {
+        const int part = n - p.split.first;
+        return part < p.split.all_parts ? part : -1;
     }
     /// Of block n of keys, in the order of tasks: a part, or all of it.
     __device__ __forceinline__ static Task task_of_block(const Problem& p, int n, int part = -1) {
@@ -250,7 +261,7 @@ struct Backward {
             }
             p.sums.complete();
             ptx::add_release(p.sums.blocks_done + task.batch * p.order.heads + task.kv_head,
-                             p.split.place(tasks.task).part < 0 ? p.split.parts.number : 1);
+                             part_of(p, tasks.task) < 0 ? p.split.parts : 1);
         }
     };
 
@@ -259,7 +270,7 @@ struct Backward {
     __device__ __forceinline__ static void wait_for_sums(const Problem& p, int n) {
         const Task of = task_of_block(p, n);
         const std::uint32_t* done = p.sums.blocks_done + of.batch * p.order.heads + of.kv_head;
-        const unsigned all = writers * p.order.T_r * p.split.parts.number;  // a part counts 1, a block that is not split as all
+        const unsigned all = writers * p.order.T_r * p.split.parts;  // a part counts 1, a block that is not split as all
         while (ptx::load_acquire(done) != all) {
         }
     }
@@ -516,10 +527,10 @@ struct Backward {
         store_rows<Element>(output(c, K_of(c.own().data)), s.dK, 0);
         store_rows<Element>(output(c, V_of(c.own().data)), s.dV, 0);
     }
-    /// This warp has dK and dV of its 16 keys, of part number `part`. They go to p.parts. Who comes last of these keys' warps
-    /// of all parts returns true, and then has the sums of all.
+    /// This warp has dK and dV of its 16 keys, of part number `part`. They go to p.part_sums. Who comes last of these keys'
+    /// warps of all parts returns true, and then has the sums of all.
     __device__ static bool sum_parts(State& s, const Consumer& c, const Problem& p, int part) {
-        // EXERCISE 25b.2 Build: sums of parts. This warp leaves its dK and dV in p.parts. Is it the last one of these keys?
+        // EXERCISE 25b.2 Build: sums of parts. This warp leaves its dK and dV in p.part_sums. Is it the last of these keys?
         // Then it sums up all parts, with the same bits whoever it is, and returns true; else false.
         // TODO: your code, instead of this.
         return true;
@@ -527,7 +538,7 @@ struct Backward {
     }
     /// Where this lane's dK and dV of a part are: d / 4 quadruples, 32 apart, of dK first.
     __device__ __forceinline__ static float4* place_of_part(const Consumer& c, const Problem& p, int part) {
-        return p.parts + ((std::size_t(part) * consumers + c.number) * 4 + c.warp) * (d / 4 * 32) + lane_anew(c);
+        return p.part_sums + ((std::size_t(part) * consumers + c.number) * 4 + c.warp) * (d / 4 * 32) + lane_anew(c);
     }
     __device__ __forceinline__ static float4 four(const float (&of)[4]) { return make_float4(of[0], of[1], of[2], of[3]); }
     __device__ __forceinline__ static void add(float (&to)[4], const float4& x) {
@@ -556,7 +567,7 @@ Split split_on_this_device(const AttentionShape& s) {
 }
 /// In scratch memory: of a float4, dK and dV of all parts; of words that are 0 at first, those in a row.
 std::size_t part_elements(const AttentionShape& s) {
-    return std::size_t(split_on_this_device(s).all_parts()) * keys_of_a_block(s.head_dim) * s.head_dim / 2;
+    return std::size_t(split_on_this_device(s).all_parts) * keys_of_a_block(s.head_dim) * s.head_dim / 2;
 }
 int all_counts(const AttentionShape& s) {
     return s.batch * s.kv_heads + split_on_this_device(s).blocks * keys_of_a_block(s.head_dim) / 16 + 1;
@@ -574,8 +585,8 @@ void launch(const BackwardArgs& args) {
     attention::with_types_of(s, [&]<class Element, int d, bool causal>() {
         using Kernel = Backward<Element, d, causal>;
         auto* statistics = reinterpret_cast<Statistics<Element, B_r>*>(sums + steps(s) * B_r * d);
-        float4* parts = reinterpret_cast<float4*>(statistics + steps(s));
-        std::uint32_t* states = reinterpret_cast<std::uint32_t*>(parts + part_elements(s));
+        float4* part_sums = reinterpret_cast<float4*>(statistics + steps(s));
+        std::uint32_t* states = reinterpret_cast<std::uint32_t*>(part_sums + part_elements(s));
         std::uint32_t *writers_done = states + steps(s), *parts_in = writers_done + s.batch * s.kv_heads;
         unsigned* taken = writers_done + all_counts(s) - 1;
         const int padded = blocks_of(s.n_q, B_r) * B_r;
@@ -592,9 +603,10 @@ void launch(const BackwardArgs& args) {
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
         const int share_blocks = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,
-                              padded / B_r, order, split, lag, share_blocks, args.scale, scale * attention::log2_e, statistics,
+                              padded / B_r, order, split, Divisor(unsigned(split.parts)), lag, share_blocks, args.scale,
+                              scale * attention::log2_e, statistics,
                               {sums, states, writers_done, nullptr},
-                              {static_cast<Element*>(args.dQ), args.dQ_strides}, parts, parts_in},
+                              {static_cast<Element*>(args.dQ), args.dQ_strides}, part_sums, parts_in},
                              taken, args.stream);
     });
 }

@@ -174,13 +174,13 @@ double words_of_shares(const AttentionShape& s, const KeyBlocks& keys, const Spl
 /// group's heads have one count that is set before, not one for each.
 ClosedForm of_split(const AttentionShape& s, const KeyBlocks& keys, const Split& split) {
     constexpr double word = 4, bytes = 2;
-    const int B_c = 64 * keys.consumers, parts = int(split.parts.number);
+    const int B_c = 64 * keys.consumers;
     double rows = 0;  // of K in blocks that are split
     for (int n = split.first; n < split.first + split.blocks; ++n) rows += std::min(B_c, s.n_k - keys.block(n) * B_c);
-    const double sums = float_bytes * split.all_parts() * B_c * 2 * s.head_dim, warps = 4.0 * keys.consumers;
-    const double further = (parts - 1.0) * split.blocks, of_heads = word * keys.heads * (1 - double(s.heads) / s.kv_heads);
+    const double sums = float_bytes * split.all_parts * B_c * 2 * s.head_dim, warps = 4.0 * keys.consumers;
+    const double further = split.all_parts - split.blocks, of_heads = word * keys.heads * (1 - double(s.heads) / s.kv_heads);
     const double zeros = word * split.blocks * warps + of_heads;
-    return {zeros + (parts - 1) * rows * 2 * s.head_dim * bytes + 2 * sums + word * split.all_parts() * warps +
+    return {zeros + (split.parts - 1) * rows * 2 * s.head_dim * bytes + 2 * sums + word * split.all_parts * warps +
                 word * further * (1 + keys.consumers),
             zeros + 2 * (sums + word * split.blocks * warps), 0, 0};
 }
@@ -211,7 +211,7 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         ClosedForm form = times(kv_heads, on_the_template(s.n_q, s.n_k, s.head_dim, group, s.causal));
         constexpr double word = 4;
         KeyBlocks keys(s, false);
-        Split split{keys.all(), 0, Divisor(1), keys.all()};
+        Split split{keys.all(), 0, 1, 0, keys.all()};
         if (stage == "25b-split-queries") {
             split = split_of(s, 64, 64 * keys.consumers, device_attribute(cudaDevAttrMultiProcessorCount));
             keys = KeyBlocks(s, s.causal && split.blocks > 0);

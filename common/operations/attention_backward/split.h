@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "operations/attention_backward/section.h"
-#include "tile/divisor.h"
+#include "operations/attention_backward/problem.h"
 
 namespace flashladder::attention_backward {
 
@@ -13,21 +12,8 @@ namespace flashladder::attention_backward {
 /// tasks.
 struct Split {
     int first, blocks;  // from which block on, and how many
-    Divisor parts;
-    int tasks;  // of all blocks
-
-    struct Place {
-        int block, part;  // the part's number among all parts of the launch; below 0 where a block has one task
-    };
-
-    __host__ __device__ int all_parts() const { return blocks * int(parts.number); }
-    /// Where task n is.
-    __device__ __forceinline__ Place place(int n) const {
-        const int part = n - first;
-        if (part < 0) return {n, -1};
-        if (part < all_parts()) return {first + parts.quotient(part), part};
-        return {n - all_parts() + blocks, -1};
-    }
+    int parts;
+    int all_parts, tasks;  // of all blocks that are split; of all
 };
 
 /// The split that so many multiprocessors, each of which has room for one block of threads, are soonest done with: by a model
@@ -50,7 +36,7 @@ inline Split split_of(const AttentionShape& s, int B_r, int B_c, int multiproces
     double mean_steps = 0;  // of a multiprocessor
     for (int block = 0; block < T_c; ++block) mean_steps += double(heads) * steps_of(block) / multiprocessors;
 
-    Split best{all, 0, Divisor(1), all};
+    Split best{all, 0, 1, 0, all};
     double least = std::numeric_limits<double>::infinity();
     for (int parts = 1; parts <= most_parts && (parts == 1 || parts * parts <= longest); ++parts) {
         int split = all - rounds * multiprocessors;  // blocks
@@ -67,7 +53,7 @@ inline Split split_of(const AttentionShape& s, int B_r, int B_c, int multiproces
         if (time >= least) continue;
         least = time;
         if (parts > 1)
-            best = {s.causal ? 0 : all - split, split, Divisor(unsigned(parts)), all + split * (parts - 1)};
+            best = {s.causal ? 0 : all - split, split, parts, split * parts, all + split * (parts - 1)};
     }
     return best;
 }
