@@ -162,7 +162,7 @@ struct Backward {
     /// What a warp keeps of a task in memory: registers are for products.
     struct Notes {
         int row, kv_head, batch;  // from its first key on
-        int part, steps;
+        int part;
     };
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
@@ -174,6 +174,16 @@ struct Backward {
         lcsf::Ring<1> share_ring;
         int share;  // of dQ: the number of the task whose it is, or below 0
         Notes notes[4 * consumers];  // of each warp
+    };
+    /// What a consumer must know of a step. How many there are it counts by State's steps: registers are for products.
+    struct Passing {
+        int block;  // of queries
+        bool is_first, is_second;  // of the task
+
+        __device__ __forceinline__ void advance(int blocks, int first_block) {
+            if (++block == blocks) block = first_block;
+            is_second = is_first, is_first = false;
+        }
     };
     struct State {
         Sums dK, dV;
@@ -355,7 +365,7 @@ struct Backward {
     __device__ __forceinline__ static void begin(State&, Consumer&, const Problem&, const Task&) {}  // no output leaves here
     __device__ __forceinline__ static void compute(State& s, Consumer& c, const Problem& p, const Task& task) {
         const int first_key = task.j + c.number * unit;
-        if (c.lane == 0) notes(c) = {first_key + c.warp * 16, task.kv_head, task.batch, task.part, task.steps()};
+        if (c.lane == 0) notes(c) = {first_key + c.warp * 16, task.kv_head, task.batch, task.part};
         __syncwarp();
         tile::fill(s.dK, 0), tile::fill(s.dV, 0);
         // A lane's number costs nothing to read anew, the compiler believes, and has no register for it: four times in a
@@ -364,7 +374,9 @@ struct Backward {
         const int first_block = task.first_block();
         // Blocks of queries before that one see none of this consumer's keys: none of all, if it has no key.
         const int first_seen = first_key < p.N_k ? task.first_block_that_sees(first_key) : p.blocks;
-        for (Step step = task.step(0); step.t < notes(c).steps; task.advance(step, first_block)) {
+        const unsigned end = s.steps + task.steps();
+        Passing step{task.step(0).block, true, false};
+        for (; s.steps != end; step.advance(p.blocks, first_block)) {
             if (step.block < first_seen) {
                 const lcsf::RingPosition<dS_slots> passed = scores_of(s.steps);
                 pass_scores(s, c, step);
@@ -376,12 +388,12 @@ struct Backward {
             multiply_scores(s, c, p, task, step);
             end_step<true>(s, c, step);
         }
-        end_steps(s, c, task);
+        end_steps(s, c, step);
     }
 
     /// Of a step: scores, their weights and gradients, and dV begins.
     __device__ __forceinline__ static void multiply_scores(State& s, Consumer& c, const Problem& p, const Task& task,
-                                                           const Step& step) {
+                                                           const Passing& step) {
         Shared& shared = c.smem.shared;
         if (few_registers) ptx::pin(s.lane);  // or what follows from it would be kept in them
         int own_row[1] = {notes(c).row + tile::row_of(0, 0, s.lane[0]) - (causal ? tile::column_of(0, 0, s.lane[0]) : 0)};
@@ -396,7 +408,7 @@ struct Backward {
         begin_scores(P_t, K_of(c.own().data), Q_smem, weights_of_LSE, statistics);
         if (few_registers) tile::wait<0>(P_t, weights_of_LSE);  // or nvcc has too few, and serialises all products
         ptx::wgmma_wait<1>();                                   // dK of the step before
-        give_back_step_before(c, step.t);
+        if (!step.is_first) give_back_step_before(c);
         auto weights_of_D = weights_of_statistics<Element>(Statistics<Element, B_r>::parts, s.lane[0]);
         begin_scores(dS_t, V_of(c.own().data), dO_smem, weights_of_D, statistics);
         tile::wait<1>(P_t, weights_of_LSE);
@@ -411,11 +423,11 @@ struct Backward {
         tile::begin_multiply(s.dV, s.P, dO_smem);
     }
     /// Of a step whose queries see none of this consumer's keys: its dS^T is 0.
-    __device__ __forceinline__ static void pass_scores(State& s, Consumer& c, const Step& step) {
+    __device__ __forceinline__ static void pass_scores(State& s, Consumer& c, const Passing& step) {
         Shared& shared = c.smem.shared;
         c.first.take();
         ptx::wgmma_wait<0>();  // dK of the step before
-        give_back_step_before(c, step.t);
+        if (!step.is_first) give_back_step_before(c);
         shared.scores.wait_empty(scores_of(s.steps));
         Element* rows = own_scores(s, c).data + c.warp * 16 * B_r;  // of this warp
 #pragma unroll
@@ -426,9 +438,9 @@ struct Backward {
     __device__ __forceinline__ static ScoreTile own_scores(const State& s, const Consumer& c) {
         return {c.smem.shared.dS[s.steps % dS_slots][c.number]};
     }
-    /// Step t: what the products of step t - 1 have read, if there was one.
-    __device__ __forceinline__ static void give_back_step_before(Consumer& c, int t) {
-        if (t > 0 && ptx::elect_one()) c.smem.first_ring.release({c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1});
+    /// What the products of the step before have read.
+    __device__ __forceinline__ static void give_back_step_before(Consumer& c) {
+        if (ptx::elect_one()) c.smem.first_ring.release({c.first.at.slot == 0 ? stages - 1 : c.first.at.slot - 1});
     }
     /// Whether it is this consumer who finds dQ of a step: they take turns.
     __device__ __forceinline__ static bool finds_queries(const Consumer& c, unsigned step) {
@@ -436,10 +448,10 @@ struct Backward {
     }
     /// Behind dV dS^T is announced, and dK begins. One consumer finds dQ of the step before too.
     template <bool seen>
-    __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Step& step) {
+    __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Passing& step) {
         Shared& shared = c.smem.shared;
-        announce(shared, c, &shared.scores.full[s.steps % dS_slots], step.t > 1 && finds_queries(c, s.steps - 2));
-        if (step.t > 0 && finds_queries(c, s.steps - 1)) {
+        announce(shared, c, &shared.scores.full[s.steps % dS_slots], !step.is_first && !step.is_second && finds_queries(c, s.steps - 2));
+        if (!step.is_first && finds_queries(c, s.steps - 1)) {
             Sums dQ;
             const lcsf::RingPosition<dS_slots> dS_late = scores_of(s.steps - 1);
             shared.scores.wait_full(dS_late);
@@ -458,7 +470,7 @@ struct Backward {
         c.first.keep();
     }
     /// What remains behind the last step: its dQ, and what its products have read.
-    __device__ __forceinline__ static void end_steps(State& s, Consumer& c, const Task& task) {
+    __device__ __forceinline__ static void end_steps(State& s, Consumer& c, const Passing& behind) {
         Shared& shared = c.smem.shared;
         const bool has_turn = finds_queries(c, s.steps - 1);
         if (has_turn) {
@@ -472,8 +484,8 @@ struct Backward {
         }
         ptx::wgmma_wait<0>();
         ptx::fence_proxy_async();
-        announce(shared, c, nullptr, has_turn || (task.steps() > 1 && finds_queries(c, s.steps - 2)));
-        give_back_step_before(c, task.steps());
+        announce(shared, c, nullptr, has_turn || (!behind.is_second && finds_queries(c, s.steps - 2)));
+        give_back_step_before(c);
     }
     __device__ __forceinline__ static lcsf::RingPosition<dS_slots> scores_of(unsigned step) {
         return {int(step % dS_slots), step / dS_slots % 2};
