@@ -21,8 +21,7 @@ struct Split {
 /// (measured: lesson 25b). At most 8 parts, and as many steps in each at least where the block has the most.
 ///
 /// Without a mask all blocks of B_c keys are alike, and those are split that are left over when each multiprocessor has had as
-/// many as any other. Causal, those are split that would take longer than a part of the longest one; with all heads in
-/// one section they come first.
+/// many as any other. Causal, all are that have as many steps as parts; with all heads in one section they come first.
 inline Split split_of(const AttentionShape& s, int B_r, int B_c, int multiprocessors) {
     constexpr int most_parts = 8;
     constexpr double steps_of_a_task = 4, steps_of_sums = 3;
@@ -42,7 +41,7 @@ inline Split split_of(const AttentionShape& s, int B_r, int B_c, int multiproces
         int split = all - rounds * multiprocessors;  // blocks
         if (s.causal) {
             split = 0;
-            while (split < T_c && steps_of(split) * parts > longest) ++split;
+            while (split < T_c && steps_of(split) >= parts) ++split;
             split *= heads;
         }
         const int last_rounds = blocks_of(s.causal ? all + split * (parts - 1) : split * parts, multiprocessors);
