@@ -113,7 +113,7 @@ struct Backward {
         QuerySums sums;
         Gradient<Element> dQ;
         float4* part_sums;        // dK and dV of each warp of each part
-        std::uint32_t* parts_in;  // of each warp of each block of keys that is split: how many parts are there
+        std::uint32_t* parts_in;  // of each warp of each block of keys that is split: how many parts have come
     };
     /// B_c keys of a head, and the steps by which the queries of all heads of the group pass. What can be said anew is
     /// not kept: registers are for products, and those who load have few.
@@ -450,7 +450,8 @@ struct Backward {
     template <bool seen>
     __device__ __forceinline__ static void end_step(State& s, Consumer& c, const Passing& step) {
         Shared& shared = c.smem.shared;
-        announce(shared, c, &shared.scores.full[s.steps % dS_slots], !step.is_first && !step.is_second && finds_queries(c, s.steps - 2));
+        announce(shared, c, &shared.scores.full[s.steps % dS_slots],
+                 !step.is_first && !step.is_second && finds_queries(c, s.steps - 2));
         if (!step.is_first && finds_queries(c, s.steps - 1)) {
             Sums dQ;
             const lcsf::RingPosition<dS_slots> dS_late = scores_of(s.steps - 1);
@@ -544,7 +545,7 @@ struct Backward {
         store_rows<Element>(output(c, K_of(c.own().data)), s.dK, 0);
         store_rows<Element>(output(c, V_of(c.own().data)), s.dV, 0);
     }
-    /// This warp has dK and dV of its 16 keys, of part number `part`. They go to p.part_sums. Who comes last of these keys'
+    /// This warp has dK and dV of its 16 keys, of part number `part`. dK and dV go to p.part_sums. Who comes last of these keys'
     /// warps of all parts returns true, and then has the sums of all.
     __device__ static bool sum_parts(State& s, const Consumer& c, const Problem& p, int part) {
         // EXERCISE 25b.2 Build: sums of parts. This warp leaves its dK and dV in p.part_sums. Is it the last of these keys?
