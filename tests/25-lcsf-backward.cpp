@@ -41,14 +41,6 @@ AttentionShape of_batches(int batches, AttentionShape shape) {
     shape.batch = batches;
     return shape;
 }
-/// A virtual GPU on which it is soon said that blocks wait for ever.
-struct SmallGpu : VirtualGpu {
-    explicit SmallGpu(int multiprocessors) : VirtualGpu(multiprocessors) {
-#ifndef FLASHLADDER_GPU
-        emulator::settings().patience = 1 << 21;  // what is late comes sooner
-#endif
-    }
-};
 /// " on 2 multiprocessors", for reports; on a GPU, which has what it has, nothing.
 std::string of_few([[maybe_unused]] int multiprocessors) {
 #ifdef FLASHLADDER_GPU

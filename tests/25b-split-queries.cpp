@@ -31,15 +31,6 @@ constexpr int B_r = 64;  // queries of a step
 constexpr int keys_of_a_block(int d) { return d == 64 ? 192 : 128; }
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
 
-/// A virtual GPU on which it is soon said that blocks wait for ever.
-struct SmallGpu : VirtualGpu {
-    explicit SmallGpu(int multiprocessors) : VirtualGpu(multiprocessors) {
-#ifndef FLASHLADDER_GPU
-        emulator::settings().patience = 1 << 21;
-#endif
-    }
-};
-
 Split split_on(const AttentionShape& s, int multiprocessors) {
     return split_of(s, B_r, keys_of_a_block(s.head_dim), multiprocessors);
 }

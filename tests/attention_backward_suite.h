@@ -20,6 +20,15 @@ namespace flashladder::attention_backward {
 
 using attention::Values;
 
+/// A virtual GPU on which it is soon said that blocks wait for ever.
+struct SmallGpu : VirtualGpu {
+    explicit SmallGpu(int multiprocessors) : VirtualGpu(multiprocessors) {
+#ifndef FLASHLADDER_GPU
+        emulator::settings().patience = 1 << 21;  // what is late comes sooner
+#endif
+    }
+};
+
 /// The stage under test: the only one that is linked into the program.
 const Stage& stage_under_test();
 

@@ -530,8 +530,7 @@ void launch(const BackwardArgs& args) {
                       Rows<Element>{args.O, args.O_strides}, Rows<Element>{args.dO, args.dO_strides}, args.lse, statistics,
                       states, writers_done, taken, -1 / scale, s.n_q, padded);
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::QueryTile, typename Kernel::OutputTile>(args);
-        // Causal, a section's bytes stay in L2. Without a mask all blocks of a head add to the same sums at a time.
-        const auto order = key_block_order(s, Kernel::B_c, (d == 64 ? 32 : 16) << 20, 8);
+        const lcsf::TaskOrder order(blocks_of(s.n_k, Kernel::B_c), s.kv_heads, s.batch, heads_that_take_turns(s));
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
         const int share_blocks = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);
         lcsf::launch<Kernel>({maps.Q, maps.dO, maps.K, maps.V, maps.dK, maps.dV, s.n_q, s.n_k, s.heads / s.kv_heads,

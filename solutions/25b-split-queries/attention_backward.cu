@@ -162,7 +162,7 @@ struct Backward {
     /// What a warp keeps of a task in memory: registers are for products.
     struct Notes {
         int row, kv_head, batch;  // from its first key on
-        int part;
+        int part;                 // as the task's
     };
     /// What consumers tell each other, and what writers take from them.
     struct Shared {
@@ -636,9 +636,8 @@ void launch(const BackwardArgs& args) {
                       states, writers_done, all_counts(s), -1 / scale, s.n_q, padded);
         const auto maps = backward_maps<typename Kernel::KeyTile, typename Kernel::QueryTile, typename Kernel::OutputTile>(args);
         const Split split = split_on_this_device(s);
-        // As in rung 25. But causal, all heads take turns where blocks are split: the longest of all are to come first.
-        const int section = causal && split.blocks > 0 ? s.batch * s.kv_heads
-                                                       : heads_of_a_section(s, (d == 64 ? 32 : 16) << 20, 8);
+        // Causal, all heads take turns where blocks are split: the longest of all are to come first.
+        const int section = causal && split.blocks > 0 ? s.batch * s.kv_heads : heads_that_take_turns(s);
         const lcsf::TaskOrder order(blocks_of(s.n_k, Kernel::B_c), s.kv_heads, s.batch, section);
         const int lag = order.section * order.T_r + device_attribute(cudaDevAttrMultiProcessorCount);
         const int share_blocks = blocks_of(s.heads / s.kv_heads * (padded / B_r), order.T_r);

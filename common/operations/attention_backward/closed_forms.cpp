@@ -145,7 +145,7 @@ struct KeyBlocks {
     KeyBlocks(const AttentionShape& s, bool all_heads_take_turns)
         : consumers(consumers_on_the_template(s.head_dim)), T_k(int(blocks(s.n_k, 64 * consumers))),
           heads(s.kv_heads * s.batch),
-          section(all_heads_take_turns ? heads : heads_of_a_section(s, (s.head_dim == 64 ? 32 : 16) << 20, 8)) {}
+          section(all_heads_take_turns ? heads : heads_that_take_turns(s)) {}
     int all() const { return T_k * heads; }
     int first_head_of_section(int n) const { return n / (section * T_k) * section; }
     int turns(int n) const { return std::min(section, heads - first_head_of_section(n)); }

@@ -45,10 +45,9 @@ struct KeyBlockTask {
     }
 };
 
-/// Blocks of B_c keys. Causal, the longest tasks begin first, in sections of heads; without a mask sections are of so many
-/// heads.
-inline lcsf::TaskOrder key_block_order(const AttentionShape& s, int B_c, std::size_t bytes_of_section, int without_mask = 1) {
-    return {(s.n_k + B_c - 1) / B_c, s.kv_heads, s.batch, heads_of_a_section(s, bytes_of_section, without_mask)};
+/// Blocks of B_c keys, those of a head one after the other. Causal, the longest tasks begin first, in sections of heads.
+inline lcsf::TaskOrder key_block_order(const AttentionShape& s, int B_c, std::size_t bytes_of_section) {
+    return {(s.n_k + B_c - 1) / B_c, s.kv_heads, s.batch, heads_of_a_section(s, bytes_of_section)};
 }
 
 }  // namespace flashladder::attention_backward
