@@ -37,18 +37,6 @@ int blocks_of(int n, int size) { return (n + size - 1) / size; }
 [[maybe_unused]] int tasks_of(const AttentionShape& s) {
     return s.batch * s.kv_heads * blocks_of(s.n_k, keys_of_a_block(s.head_dim));
 }
-AttentionShape of_batches(int batches, AttentionShape shape) {
-    shape.batch = batches;
-    return shape;
-}
-/// " on 2 multiprocessors", for reports; on a GPU, which has what it has, nothing.
-std::string of_few([[maybe_unused]] int multiprocessors) {
-#ifdef FLASHLADDER_GPU
-    return "";
-#else
-    return fmt::format(" on {} multiprocessor{}", multiprocessors, multiprocessors == 1 ? "" : "s");
-#endif
-}
 std::string in_words(const AttentionShape& shape, int multiprocessors) {
     return attention::to_string(shape) + of_few(multiprocessors);
 }

@@ -46,17 +46,13 @@ struct Case {
         return "";
 #else
         const Split of = split();
-        return fmt::format(" on {} multiprocessor{}, {} of {} block{} of keys in {} parts", multiprocessors,
-                           multiprocessors == 1 ? "" : "s", of.blocks, of.tasks - of.all_parts + of.blocks,
-                           of.tasks - of.all_parts + of.blocks == 1 ? "" : "s", of.parts);
+        const int all = of.tasks - of.all_parts + of.blocks;
+        return of_few(multiprocessors) +
+               fmt::format(", {} of {} block{} of keys in {} parts", of.blocks, all, all == 1 ? "" : "s", of.parts);
 #endif
     }
     std::string words() const { return attention::to_string(shape) + split_in_words(); }
 };
-AttentionShape of_batches(int batches, AttentionShape shape) {
-    shape.batch = batches;
-    return shape;
-}
 /// Lengths by the seed. No mask: one block of keys, several, and some that are not split; with one, blocks with fewer steps
 /// that are not, too; heads that share K and V, whose parts begin in any of them; more parts than multiprocessors.
 std::vector<Case> cases() {

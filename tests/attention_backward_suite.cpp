@@ -393,6 +393,18 @@ AttentionShape grouped(AttentionShape shape) {
     shape.kv_heads = 1;
     return shape;
 }
+AttentionShape of_batches(int batches, AttentionShape shape) {
+    shape.batch = batches;
+    return shape;
+}
+
+std::string of_few([[maybe_unused]] int multiprocessors) {
+#ifdef FLASHLADDER_GPU
+    return "";
+#else
+    return fmt::format(" on {} multiprocessor{}", multiprocessors, multiprocessors == 1 ? "" : "s");
+#endif
+}
 
 std::vector<AttentionShape> shapes_of_several_blocks(int head_dim, std::uint64_t turn) {
     const AttentionShape shape =

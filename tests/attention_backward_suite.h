@@ -34,9 +34,13 @@ const Stage& stage_under_test();
 
 /// A shape with this many heads in one batch, of the first dtype that the stage under test supports.
 AttentionShape shape_of(int heads, int n_q, int n_k, int head_dim);
-/// The same, causal; or with heads that share one head of K and V.
+/// The same, causal; or with heads that share one head of K and V; or with so many batches.
 AttentionShape causal(AttentionShape shape);
 AttentionShape grouped(AttentionShape shape);
+AttentionShape of_batches(int batches, AttentionShape shape);
+
+/// " on 2 multiprocessors", for reports; on a GPU, which has what it has, nothing.
+std::string of_few(int multiprocessors);
 
 /// Runs the stage under test and compares its gradients. What is wrong, in words; "" if nothing is. Before numbers that are
 /// wrong stands `what`, but not before what ended a kernel.
