@@ -3,9 +3,11 @@
 // Idea      a kernel says which tiles it moves, how a task is computed from them, and which task is which. Roles,
 //           rings, barriers, registers, turns, schedules and the store that goes on under the next task are
 //           common/lcsf/lcsf.h, for any kernel of this kind: 14b-gemm is another one.
-// Saves     lines. The machine code is that of rung 13.
+//           And no maximum is looked for: that some P are too large for the m that there is, their sum says.
+// Saves     lines; of a step the comparisons, and the time in which nothing but these could go on.
 // Costs     a template to learn. Which tiles are best for which shape, a model says (operations/attention/configurations.h).
-// Source    ThunderKittens (Spector et al., 2024): LCSF
+//           S stays in registers until its P are known to be right: if they are not, they are made anew.
+// Source    ThunderKittens (Spector et al., 2024): LCSF; the sum for a maximum is ours
 // Supports  bf16, f16; d 64, 128, 256; any N_q and N_k; causal; grouped-query heads; LSE; any strides; scale > 0;
 //           sm_90a
 #include <algorithm>
@@ -36,6 +38,7 @@ struct Attention {
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
+    static constexpr int early = d == 64 ? 0 : B_c / 4;  // keys of a step whose exponentials do not wait for P V
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j
@@ -110,11 +113,11 @@ struct Attention {
         return {c.own().data + c.warp * OutputTile::elements};
     }
     // EXERCISE 14.3 Build: what a consumer does with a task. `begin`, `compute` and `finish` are called in this order;
-    // behind them each warp has written its 16 rows of O to c.own(), and LSE. The softmax of a block of keys runs while
-    // the tensor cores add P V of the block before to O. With a block that no query of this consumer sees nothing is
-    // computed, but for one block a task. The turn passes once a step, when all products of the step have begun, and a
-    // tile is given back when nothing reads it any more. The starter does one thing after the other, with all blocks:
-    // right, and slow.
+    // behind them each warp has written its 16 rows of O to c.own(), and LSE. In each step but the first two products are
+    // under way at once: S, and P V of the block before; the exponentials of `early` keys come while O takes that up. With a
+    // block that no query of this consumer sees nothing is computed, but for one block a task. The turn passes once a step,
+    // when all products of the step have begun, and a tile is given back when nothing reads it any more. The starter does
+    // one thing after the other, with all blocks: right, and slow.
     // TODO: your code, instead of this.
     __device__ __forceinline__ static void begin(State& s, Consumer& c, const Problem& p,
                                                  const Task& task) {
@@ -136,9 +139,7 @@ struct Attention {
         tile::begin_multiply_transposed(S, c.own(), K_j);
         tile::wait<0>(S);
         hide(S, s, c, p, task);
-        const bool raised = s.softmax.template update<first>(S, p.scale);
-        if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
-        s.P = tile::to_operand<Element>(S);
+        s.softmax.template update<first>(S, s.P, s.O, p.scale);
         tile::begin_multiply(s.O, s.P, c.second.take());
         tile::wait<0>(s.O, s.P);
         c.turns.pass();
@@ -171,7 +172,7 @@ void launch_configuration(const ForwardArgs& args) {
     lcsf::launch<Kernel>(
         {forward_maps<typename Kernel::OwnTile, typename Kernel::FirstTile, typename Kernel::OutputTile>(args), s.n_q,
          s.n_k, s.heads / s.kv_heads, order, of_head.low,
-         tile::lazy_scale<Element>(args.scale * log2_e), args.lse},
+         tile::lazy_scale(args.scale * log2_e), args.lse},
         static_cast<unsigned*>(args.scratch), args.stream);
 }
 

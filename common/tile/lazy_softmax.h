@@ -1,8 +1,8 @@
-// The softmax of rung 13: m stays where it is while no exponential grows too large.
+// The softmax of rung 14: m stays where it is while no exponential grows too large, as in rung 13. Here their sum tells it,
+// which is needed anyway: no maximum is looked for.
 #pragma once
 
-#include <climits>
-
+#include "ptx/wgmma.h"
 #include "tile/online_softmax.h"
 
 namespace flashladder::tile {
@@ -11,38 +11,44 @@ namespace flashladder::tile {
 /// parameter.
 struct LazyScale {
     float log2;    // the scale itself
-    float slack;   // by how much a score may exceed m
     float lowest;  // where m begins: finite, also when it is scaled
 };
+inline LazyScale lazy_scale(float scale_log2) { return {scale_log2, scale_log2 > 1 ? lowest / scale_log2 : lowest}; }
 
-/// P in bf16 may exceed 1 by a factor of up to 2^24, as bf16 has the exponents of floats; in f16, which ends at 2^16, by
-/// 2^8.
+/// What P may sum up to in a lane: bf16 has the exponents of floats, f16 ends at 2^16.
 template <class Element>
-LazyScale lazy_scale(float scale_log2) {
-    return {scale_log2, (std::is_same_v<Element, __nv_bfloat16> ? 24 : 8) / scale_log2,
-            scale_log2 > 1 ? lowest / scale_log2 : lowest};
-}
+constexpr float most_of_a_lane = std::is_same_v<Element, __nv_bfloat16> ? 0x1p24f : 0x1p8f;
 
-/// Of 16 rows of a warp: a maximum that no score so far has exceeded by `slack`, and the sum of the exponentials relative to
-/// it. Scores come as they are.
+/// Of 16 rows of a warp: a maximum m that is one of some scores, and the sum of the exponentials relative to it. Scores come
+/// as they are.
 struct LazySoftmax {
     OnlineSoftmax<16, SumsByLanes> exact;  // m of scores as they are
-    RowValues<16> factor;                  // by which rows were multiplied when m was raised
-    int bounds[2];                         // of the scores of a row, as bits: from there on m must be raised
 
     /// Before the first scores of a row.
     __device__ __forceinline__ void begin(const LazyScale& scale) {
         exact = {};
         fill(exact.m, scale.lowest);
     }
-    /// S becomes P = 2^(log2 (S - m)). Returns whether O is to be multiplied by `factor`, which does not matter behind the
-    /// `first` scores. -infinity in S is a key that is not seen.
-    template <bool first, int keys>
-    __device__ __forceinline__ bool update(Accumulator<16, keys>& S, const LazyScale& scale) {
-        const bool raised = first || reaches_bounds(S);
-        if (raised) raise(S, scale);
-        exponentials(S, scale.log2);
-        return raised;
+    /// P = 2^(log2 (S - m)). -infinity in S is a key that is not seen. Where some P are too large for the m that there was, m
+    /// is raised, and O rescaled; behind the `first` scores m is always raised, and O does not matter.
+    /// P and O may belong to the tensor cores: nothing is written before free() has been called, once, when the
+    /// exponentials of the first `early` keys are there.
+    template <bool first, int early = 0, class Element, int keys, int d, class Free>
+    __device__ __forceinline__ void update(const Accumulator<16, keys>& S, Operand<Element, 16, keys>& P,
+                                           Accumulator<16, d>& O, const LazyScale& scale, Free free) {
+        if (first) raise(S, scale);
+        auto sums = weigh<early>(S, P, scale.log2, free);
+        const bool too_large = !(sums.value[0][0] <= most_of_a_lane<Element> && sums.value[0][1] <= most_of_a_lane<Element>);
+        if (!first && __any_sync(0xFFFFFFFFu, too_large)) {
+            multiply_rows(O, raise(S, scale));
+            sums = weigh<0>(S, P, scale.log2, [] {});
+        }
+        for (int h = 0; h < 2; ++h) exact.l.l.value[0][h] += sums.value[0][h];
+    }
+    template <bool first, class Element, int keys, int d>
+    __device__ __forceinline__ void update(const Accumulator<16, keys>& S, Operand<Element, 16, keys>& P,
+                                           Accumulator<16, d>& O, const LazyScale& scale) {
+        update<first>(S, P, O, scale, [] {});
     }
     /// Divides O by the sums. Returns the natural logarithm of the sum of the exponentials of the scaled scores.
     template <int d>
@@ -52,46 +58,45 @@ struct LazySoftmax {
     }
 
 private:
-    template <int keys>
-    __device__ __forceinline__ void exponentials(Accumulator<16, keys>& S, float scale_log2) {
+    /// P with the m that there is. Returns its sums, of the lane's own columns.
+    template <int early, class Element, int keys, class Free>
+    __device__ __forceinline__ RowValues<16> weigh(const Accumulator<16, keys>& S, Operand<Element, 16, keys>& P,
+                                                   float scale_log2, Free free) const {
         const float shifts[] = {exact.m.value[0][0] * scale_log2, exact.m.value[0][1] * scale_log2};
-        auto& l = exact.l.l.value[0];
-        float odd[2] = {};  // a second sum of each row, as each addition waits for the one before it
+        float sums[2][2];  // two of each row, as each addition waits for the one before it
+        float p[keys / 8][4];
 #pragma unroll
-        for (int c = 0; c < keys / 8; ++c)
+        for (int c = 0; c < keys / 8; ++c) {
+            if (8 * c == early) {
+                if (c > 0) ptx::keep_behind(sums[0][0] + sums[0][1] + sums[1][0] + sums[1][1]);
+                free();
+            }
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                float& s = S.fragment[0][c][e];
-                s = ptx::ex2_approx(fmaf(s, scale_log2, -shifts[e / 2]));
-                (e % 2 ? odd[e / 2] : l[e / 2]) += s;
+                p[c][e] = ptx::ex2_approx(fmaf(S.fragment[0][c][e], scale_log2, -shifts[e / 2]));
+                float& sum = sums[e / 2][e % 2];
+                sum = c == 0 ? p[c][e] : sum + p[c][e];
             }
-        l[0] += odd[0], l[1] += odd[1];
-    }
-    /// Whether a score of the warp has reached its row's bound. As bits, floats from 0 on are in the order of integers, and
-    /// negative ones are less than all of them.
-    template <int keys>
-    __device__ __forceinline__ bool reaches_bounds(const Accumulator<16, keys>& S) const {
-        int largest[2] = {INT_MIN, INT_MIN};
+        }
+        static_assert(early % 8 == 0 && early < keys, "free() is called behind 0, 8, ... keys, but not behind all");
 #pragma unroll
         for (int c = 0; c < keys / 8; ++c)
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const float* pair = S.fragment[0][c] + 2 * h;
-                largest[h] = __vimax3_s32(largest[h], __float_as_int(pair[0]), __float_as_int(pair[1]));
-            }
-        return __any_sync(0xFFFFFFFFu, largest[0] >= bounds[0] || largest[1] >= bounds[1]);
+            for (int h = 0; h < 2; ++h)
+                P.fragment[0][c / 2][c % 2 * 2 + h] = ptx::pack<Element>(p[c][2 * h], p[c][2 * h + 1]);
+        return {{{sums[0][0] + sums[0][1], sums[1][0] + sums[1][1]}}};
     }
+    /// m becomes the largest score of all so far. Returns by what a row is multiplied.
     template <int keys>
-    __device__ __forceinline__ void raise(const Accumulator<16, keys>& S, const LazyScale& scale) {
+    __device__ __forceinline__ RowValues<16> raise(const Accumulator<16, keys>& S, const LazyScale& scale) {
         const auto m_new = row_max(S, exact.m);
+        RowValues<16> factor;
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
+        for (int h = 0; h < 2; ++h)
             factor.value[0][h] = ptx::ex2_approx((exact.m.value[0][h] - m_new.value[0][h]) * scale.log2);
-            const float bound = m_new.value[0][h] + scale.slack;
-            bounds[h] = bound > 0 ? __float_as_int(bound) : INT_MIN;  // else floats and bits differ in order: always raise
-        }
         exact.m = m_new;
         exact.l.rescale(factor);
+        return factor;
     }
 };
 

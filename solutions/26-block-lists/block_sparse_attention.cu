@@ -200,7 +200,7 @@ void launch(const Args& args) {
         launch_kernel(plan_tasks, {.grid = sections, .block = dim3(buckets), .stream = args.stream}, planner);
         const typename Kernel::Problem problem{
             Kernel::maps(args), s.n_q, s.n_k, s.heads, s.heads / s.kv_heads, tasks, plan, args.blocks,
-            tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
+            tile::lazy_scale(args.scale * attention::log2_e), args.lse};
         lcsf::launch<Kernel>(problem, reinterpret_cast<unsigned*>(plan + tasks), args.stream);
     });
 }

@@ -236,7 +236,7 @@ void launch_configuration(const Args& args) {
         packed_map<typename Kernel::SecondTile>(V, args.V_strides, s.n_k, s.kv_heads, s.columns_of_V()),
         packed_map<typename Kernel::OutputTile>(args.O, args.O_strides, s.n_q, s.heads, s.columns_of_V()),
         plan, planned, places * s.heads, s.heads, attention::heads_of_a_section(unequal, config.section),
-        s.heads / s.kv_heads, s.n_q, tile::lazy_scale<Element>(args.scale * attention::log2_e), args.lse};
+        s.heads / s.kv_heads, s.n_q, tile::lazy_scale(args.scale * attention::log2_e), args.lse};
     lcsf::launch<Kernel>(problem, taken, args.stream);
 }
 /// run<number>() with the number of the stage's configuration for such heads.

@@ -129,9 +129,8 @@ struct PartOfAttention {
         tile::wait<0>(S);
         c.first.give_back();
         hide(S, first_key(p, task, t), c, p, task);
-        const bool raised = s.softmax.template update<first>(S, p.scale);
-        if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
-        auto P = tile::to_operand<Element>(S);
+        tile::Operand<Element, 16, B_c> P;
+        s.softmax.template update<first>(S, P, s.O, p.scale);
         tile::begin_multiply(s.O, P, c.second.take());
         tile::wait<0>(s.O, P);
         c.second.give_back();
@@ -280,7 +279,7 @@ typename Kernel::Problem problem_of(const ForwardArgs& args, const PartialResult
             tile::make_tensor_map<typename Kernel::FirstTile>(args.K, args.K_strides, s.batch, s.kv_heads, s.n_k),
             tile::make_tensor_map<typename Kernel::SecondTile>(args.V, args.V_strides, s.batch, s.kv_heads, s.n_k),
             packing, s.n_q, s.n_k, s.heads, tiles_of(s) * partial.parts, blocks_of_queries(s), partial.parts,
-            tile::lazy_scale<Element>(args.scale * log2_e), partial, results};
+            tile::lazy_scale(args.scale * log2_e), partial, results};
 }
 
 /// Calls f.operator()<d>() for head_dim, 64, 128 or 256.

@@ -170,9 +170,8 @@ struct PagedAttention {
         tile::wait<0>(S);
         c.first.give_back();
         hide<first>(S, first_key(task, t), c, p, task);
-        const bool raised = s.softmax.template update<first>(S, p.scale);
-        if (raised && !first) tile::multiply_rows(s.O, s.softmax.factor);
-        auto P = tile::to_operand<Element>(S);
+        tile::Operand<Element, 16, B_c> P;
+        s.softmax.template update<first>(S, P, s.O, p.scale);
         tile::begin_multiply(s.O, P, c.second.take());
         tile::wait<0>(s.O, P);
         c.second.give_back();
@@ -246,7 +245,7 @@ void launch_kernels(const Args& args, int asked, int most_parts) {
                           map_of_pages<Kernel, Element>(args.V, args.V_strides, args, box), tiles, scratch.plan,
                           scratch.planned, attention::tiles_of(args.shape) * most_parts, args.pool,
                           Divisor(unsigned(args.pool.page_size)), box, args.block_table,
-                          tile::lazy_scale<Element>(args.scale * attention::log2_e), scratch.partial, results},
+                          tile::lazy_scale(args.scale * attention::log2_e), scratch.partial, results},
                          scratch.taken, args.stream);
     attention::launch_merge<Element, d>(scratch.partial, results, tiles, scratch.parts, args.stream);
 }

@@ -190,7 +190,7 @@ void launch_round(const RoundArgs& args) {
             lcsf::launch<Kernel>(
                 {Kernel::maps(of_part), part.queries, part.keys, n, shard.heads / shard.kv_heads,
                  attention::task_order(of_part.shape, Kernel::B_r, Kernel::config.section),
-                 tile::lazy_scale<Element>(args.scale * attention::log2_e), args.round == 0, done,
+                 tile::lazy_scale(args.scale * attention::log2_e), args.round == 0, done,
                  state.O + rows * static_cast<std::size_t>(d), state.lse + rows, args.lse ? args.lse + rows : nullptr},
                 state.taken, args.stream);
         };

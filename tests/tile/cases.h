@@ -186,17 +186,18 @@ std::vector<SoftmaxCase> softmax_cases();
 // lazy_softmax.cu
 constexpr int lazy_rows = 32;  // of two warps
 struct LazyAttended {
-    Floats O, lse;            // (32, d), (32)
-    std::vector<int> raised;  // (blocks, 64): what each lane got from update()
-    Floats factor;            // (blocks, 32, 4): by lanes
-    Floats largest;           // (blocks, 64): the largest P of each lane
+    Floats O, lse;           // (32, d), (32)
+    Floats m;                // (blocks, 32, 4): by lanes, behind each update()
+    Floats largest;          // (blocks, 64): the largest P of each lane
+    std::vector<int> freed;  // (blocks, 64): how often free() was called, 100 if P had been written before
 };
 struct LazyScales {
-    float log2, slack, lowest;  // as in tile::LazyScale
+    float log2, lowest;  // as in tile::LazyScale
 };
 struct LazyCase {
     Element element;
     int keys, d;
+    float most;  // what P may sum up to in a lane
     /// softmax(scale S) V, `keys` columns of S at a time; scale_log2 is scale times log2(e).
     LazyAttended (*attend)(const Floats& S, const Bits16& V, float scale_log2);
     LazyScales (*scale)(float scale_log2);

@@ -47,64 +47,47 @@ bool hides(int row, int block) {
 }
 // clang-format on
 
-Floats draw_scores(Random& random, const Warp* const (&of)[2], int keys, const LazyScales& scale) {
+Floats draw_scores(Random& random, const Warp* const (&of)[2], int keys, const LazyScales& scale, float slack) {
     const int columns = blocks * keys;
     Floats S(std::size_t(lazy_rows) * columns);
     std::normal_distribution<float> normal;
     for (int i = 0; i < int(S.size()); ++i) {
         const Warp& warp = *of[i / columns / warp_rows];
         const int row = i / columns % warp_rows, block = i % columns / keys;
-        S[i] = warp.level(row, block, scale.slack) + normal(random) / scale.log2;
+        S[i] = warp.level(row, block, slack) + normal(random) / scale.log2;
         if (warp.hides && (hides(row, block) || draw(random, 0, 7) == 0)) S[i] = -INFINITY;
     }
     return S;
 }
 
-/// What the comments in tile/lazy_softmax.h say of m, with plain loops: whether a warp raises it before a block, and by
-/// what each row is multiplied.
-struct Raises {
-    std::vector<int> raised;     // (blocks, 2)
-    std::vector<double> factor;  // (blocks, 32)
-};
-Raises raises(const Floats& S, int keys, const LazyScales& scale) {
-    Raises r{std::vector<int>(blocks * 2), std::vector<double>(blocks * lazy_rows, 1)};
+/// What the comments in tile/lazy_softmax.h say of m, with plain loops: whether a warp raises it behind a block, and to what.
+/// Where a sum is so near to the most that floats may tell otherwise, what was found is believed.
+void check_m(const LazyCase& c, const Floats& S, const LazyScales& scale, const LazyAttended& found, int (&raises)[2]) {
     Floats m(lazy_rows, scale.lowest);
     for (int j = 0; j < blocks; ++j)
         for (int warp = 0; warp < 2; ++warp) {
-            Floats largest(m.begin() + warp * warp_rows, m.begin() + (warp + 1) * warp_rows);
-            int& raised = r.raised[j * 2 + warp] = j == 0;
-            for (int row = 0; row < warp_rows; ++row) {
-                const int in_S = ((warp * warp_rows + row) * blocks + j) * keys;
-                const float bound = m[warp * warp_rows + row] + scale.slack;
-                for (int key = 0; key < keys; ++key) {
-                    raised |= S[in_S + key] >= bound;
-                    largest[row] = std::fmax(largest[row], S[in_S + key]);
+            bool raised = j == 0, near = false;
+            Floats largest(m);
+            for (int row = warp * warp_rows; row < (warp + 1) * warp_rows; ++row) {
+                double sums[4] = {};  // of the lanes of a row: two columns of eight each
+                for (int key = 0; key < c.keys; ++key) {
+                    const float score = S[(row * blocks + j) * c.keys + key];
+                    sums[key % 8 / 2] += std::exp2((double(score) - m[row]) * scale.log2);
+                    largest[row] = std::fmax(largest[row], score);
                 }
-                raised |= bound <= 0;  // always, as it compares bits
+                for (const double sum : sums) raised |= sum > c.most, near |= std::fabs(sum / c.most - 1) < 1e-3;
             }
-            for (int row = warp * warp_rows; raised && row < (warp + 1) * warp_rows; ++row) {
-                r.factor[j * lazy_rows + row] = std::exp2((double(m[row]) - largest[row % warp_rows]) * scale.log2);
-                m[row] = largest[row % warp_rows];
-            }
+            const int first = (j * lazy_rows + warp * warp_rows) * 4;
+            if (near) raised = false;
+            for (int i = 0; near && i < warp_rows * 4; ++i) raised |= found.m[first + i] != m[warp * warp_rows + i / 4];
+            if (raised) m = largest;
+            if (j > 0) ++raises[raised];
+            for (int i = 0; i < warp_rows * 4; ++i) REQUIRE(found.m[first + i] == m[warp * warp_rows + i / 4]);
         }
-    return r;
 }
-
-void check_raises(const LazyCase& c, const Raises& expected, const LazyAttended& found) {
-    for (int j = 0; j < blocks; ++j) {
-        for (int thread = 0; thread < 64; ++thread) {
-            REQUIRE(found.raised[j * 64 + thread] == expected.raised[j * 2 + thread / 32]);
-            const float most = c.element == Element::bf16 ? 0x1p24f : 0x1p8f;  // of P
-            REQUIRE(!(found.largest[j * 64 + thread] > most * 1.001f));
-        }
-        for (int i = 0; i < lazy_rows * 4; ++i) {
-            if (j == 0 || !expected.raised[j * 2 + i / 4 / warp_rows]) continue;
-            const double factor = expected.factor[j * lazy_rows + i / 4];
-            const double exponent = factor > 0 ? -std::log2(factor) : 0;
-            REQUIRE(
-                !(std::fabs(found.factor[j * lazy_rows * 4 + i] - factor) > factor * (1e-6 + 2e-7 * exponent) + 1e-37));
-        }
-    }
+void check_lanes(const LazyCase& c, const LazyAttended& found) {
+    for (const float largest : found.largest) REQUIRE(!(largest > c.most * 1.01f));
+    for (const int freed : found.freed) REQUIRE(freed == 1);
 }
 
 void check_attention(const LazyCase& c, const LazyScales& scale, const Floats& S, const Bits16& V,
@@ -152,12 +135,11 @@ TEST_CASE("lazy softmax: softmax, whether scores grow by less than the slack or 
                                         &warps[(w + 1 + random() % (std::size(warps) - 1)) % std::size(warps)]};
             INFO(std::string(c.element == Element::bf16 ? "bf16, " : "f16, "), c.keys, " keys, d ", c.d, ", scale ",
                  scale_log2, ": ", both[0]->name, "; ", both[1]->name);
-            const Floats S = draw_scores(random, both, c.keys, scale);
+            const Floats S = draw_scores(random, both, c.keys, scale, std::log2(c.most) / scale_log2);
             const Bits16 V = whole_elements(random, c.element, std::size_t(blocks) * c.keys * c.d);  // up to 9
             const LazyAttended found = c.attend(S, V, scale_log2);
-            const Raises expected = raises(S, c.keys, scale);
-            for (int j = 2; j < blocks * 2; ++j) ++raised[expected.raised[j]];
-            check_raises(c, expected, found);
+            check_m(c, S, scale, found, raised);
+            check_lanes(c, found);
             check_attention(c, scale, S, V, found);
         }
     }
@@ -165,12 +147,11 @@ TEST_CASE("lazy softmax: softmax, whether scores grow by less than the slack or 
     CHECK(raised[1] > 30);
 }
 
-TEST_CASE("lazy scale: P as large as its type bears, and an m to begin with that is finite however it is scaled") {
+TEST_CASE("lazy scale: an m to begin with that is finite however it is scaled") {
     for (const LazyCase& c : lazy_cases())
         for (const float scale_log2 : scales_log2) {
             const LazyScales scale = c.scale(scale_log2);
             CHECK(scale.log2 == scale_log2);
-            CHECK(scale.slack * scale_log2 == doctest::Approx(c.element == Element::bf16 ? 24 : 8));
             CHECK(std::isfinite(scale.lowest));
             CHECK(std::isfinite(scale.lowest * scale_log2));
             CHECK(scale.lowest * std::max(scale_log2, 1.0f) < -3.4e38f);

@@ -133,10 +133,12 @@ ClosedForm overlapped_flash(const Head& h, double B_r, double B_c) {
     return form;
 }
 /// From rung 13 on: tasks of as many units of 64 queries as there are consumers, or one less. All consumers are sent
-/// queries, also where one has none to compute with. Blocks of keys that no query of a unit sees are skipped, but one always remains. A warp raises m, with
-/// an exponential a row and lane, in its first step, and until each of its rows has seen a key; that is all for scores
-/// which then grow by less than the slack.
-ClosedForm lean_flash(const Head& h, double consumers, double B_c, double T_r, double low, bool asks_for_tasks) {
+/// queries, also where one has none to compute with. Blocks of keys that no query of a unit sees are skipped, but one always
+/// remains. A warp raises m, with an exponential a row and lane, in its first step; that is all for scores which then grow
+/// little. Where rows have not seen a key yet, rung 13 raises it before the next block of keys; rung 14 when one of these rows
+/// sees its first key there, and then it weighs this block again.
+ClosedForm lean_flash(const Head& h, double consumers, double B_c, double T_r, double low, bool asks_for_tasks,
+                      bool weighs_again) {
     constexpr double unit = 64, warp_rows = 16, lanes_a_row = 4;
     const auto& [N_q, N_k, d, causal, lse, M, group] = h;
     double Q = 0, keys = 0, most_keys = 0, rows = 0, exponentials = 0;
@@ -155,8 +157,10 @@ ClosedForm lean_flash(const Head& h, double consumers, double B_c, double T_r, d
             for (double t = T_c - 1; t >= 0; --t) {
                 if (t > 0 && t * B_c > last_seen) continue;
                 const bool first = t == T_c - 1 || (t + 1) * B_c > std::max(0.0, last_seen);
-                const bool raised = first || seen_by_all < (t + 1) * B_c;
-                exponentials += warp_rows * (B_c + (raised ? lanes_a_row : 0));
+                const bool unseeing = !first && seen_by_all < (t + 1) * B_c;  // until this block
+                const bool again = weighs_again && unseeing && seen_by_all + warp_rows > t * B_c;
+                const bool raised = first || again || (unseeing && !weighs_again);
+                exponentials += warp_rows * (B_c + (raised ? lanes_a_row : 0) + (again ? B_c : 0));
             }
         }
     }
@@ -194,8 +198,11 @@ ClosedForm split_flash(const AttentionShape& s, bool wants_lse) {
                 for (int row = 0; row < tile_rows; ++row) {
                     if (begin < end && last_seen(row) >= begin * B_c) divisions += lanes_a_row;
                     for (int j = begin; j < end; ++j) {
-                        const bool raised = j == end - 1 || last_seen(row / warp_rows * warp_rows) < (j + 1) * B_c;
-                        exponentials += B_c + (raised ? lanes_a_row : 0);
+                        const int seen_by_all = last_seen(row / warp_rows * warp_rows);
+                        const int seen_by_any = last_seen(row / warp_rows * warp_rows + warp_rows - 1);
+                        const bool first = j == end - 1;  // else: some rows of the warp see their first key here
+                        const bool again = !first && seen_by_all < (j + 1) * B_c && seen_by_any >= j * B_c;
+                        exponentials += B_c + (first ? lanes_a_row : 0) + (again ? B_c + lanes_a_row : 0);
                     }
                 }
             }
@@ -253,13 +260,13 @@ std::optional<ClosedForm> closed_form(const std::string& stage, const AttentionS
         {"13-lean-softmax",
          [](const Head& h) {
              const double T_r = blocks(h.N_q, 192), low = std::min(T_r, 3 * T_r - blocks(h.N_q, 64));
-             return lean_flash(h, 3, h.d == 64 ? 128 : 64, T_r, low, true);
+             return lean_flash(h, 3, h.d == 64 ? 128 : 64, T_r, low, true, false);
          }},
         {"14-lcsf",
          [&](const Head& h) {
              const Configuration& best = chosen(s);
              const QueryTasks of_head = query_tasks(best, s, device_attribute(cudaDevAttrMultiProcessorCount));
-             return lean_flash(h, best.consumers, best.B_c, of_head.tasks, of_head.low, is_dynamic(best));
+             return lean_flash(h, best.consumers, best.B_c, of_head.tasks, of_head.low, is_dynamic(best), true);
          }},
     };
     const auto form = forms.find(stage);

@@ -1,5 +1,5 @@
-// What rung 14's consumer does with a task, for kernels that have other tasks: the softmax of a block of keys runs
-// while the tensor cores add P V of the block before to O.
+// What rung 14's consumer does with a task, for kernels that have other tasks: S of a block of keys and P V of the block
+// before are under way at once.
 #pragma once
 
 #include "tile/lazy_softmax.h"
@@ -25,6 +25,7 @@ struct ForwardSteps {
     template <int rows, int columns>
     using Panels = tile::SharedTile<Element, rows, (columns + 63) / 64 * 64, tile::Swizzled<128>>;
     using Scores = tile::Accumulator<16, B_c>;
+    static constexpr int early = d_v <= 64 ? 0 : B_c / 4;  // keys of a step whose exponentials do not wait for P V
     using OutputTile = Panels<16, d_v>;  // a warp's part of O_i
 
     struct State {
@@ -60,8 +61,7 @@ struct ForwardSteps {
         tile::wait<0>(S);
         c.first.give_back();
         hide(S, j, c, p, task);
-        s.softmax.template update<true>(S, p.scale);
-        s.P = tile::to_operand<Element>(S);
+        s.softmax.template update<true>(S, s.P, s.O, p.scale);
         tile::fill(s.O, 0);
         ++s.t;
     }
@@ -94,21 +94,20 @@ private:
         if (Kernel::causal && j + B_c - 1 > seen_by_all) tile::hide_right_of(S, seen_by_all - j);
         if (!Kernel::causal && j + B_c > N_k) tile::hide_columns(S, N_k - j);
     }
-    /// S and P of the block from key j on, while O takes up P V of the block before.
+    /// S and P of the block from key j on, and P V of the block before.
     template <bool masked, class Consumer, class Problem, class Task>
     __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
         Scores S;
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, tile::first_columns<d_v>(c.second.take()));
         c.turns.pass();
-        tile::wait<1>(S);
+        tile::wait<early == 0 ? 0 : 1>(S);
         c.first.give_back();
         if (masked) hide(S, j, c, p, task);
-        const bool raised = s.softmax.template update<false>(S, p.scale);
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
-        s.P = tile::to_operand<Element>(S);
-        if (raised) tile::multiply_rows(s.O, s.softmax.factor);
+        s.softmax.template update<false, early>(S, s.P, s.O, p.scale, [&] {
+            tile::wait<0>(s.O, s.P);
+            c.second.give_back();
+        });
     }
     template <class Consumer>
     __device__ __forceinline__ static void begin_scores(Scores& S, Consumer& c) {
