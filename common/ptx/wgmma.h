@@ -50,10 +50,8 @@ __device__ __forceinline__ Descriptor matrix_descriptor(const void* start, unsig
 #ifndef __CUDACC__
     emulator::check_descriptor(start, leading, stride, where);
 #endif
-    // An address of shared memory has no more than 18 bits. A sum, to which nvcc adds what is known of other sums.
-    const std::uint32_t low = (shared_address(start) >> 4) + (leading >> 4 << 16);
-    const std::uint32_t high = stride >> 4 | std::uint32_t(modes[int(swizzle)]) << 30;
-    return {std::uint64_t(high) << 32 | low};
+    return {(shared_address(start) & 0x3FFFF) >> 4 | std::uint64_t(leading >> 4) << 16 |
+            std::uint64_t(stride >> 4) << 32 | modes[int(swizzle)] << 62};
 }
 
 /// Tells nvcc that these registers may have changed.
@@ -68,25 +66,6 @@ __device__ __forceinline__ void pin([[maybe_unused]] T (&registers)[n]) {
             asm volatile("" : "+f"(registers[i]) : : "memory");
         else
             asm volatile("" : "+r"(registers[i]) : : "memory");
-#endif
-}
-
-/// What is written behind it waits for `value`, which is no negative number. For a wait for products behind arithmetic that
-/// is to run under them: nvcc would begin with the wait. Nothing is done: if the value had the bits of one that there is
-/// not, which nvcc does not know, this would be an arrival, and waits for products are not moved in front of these.
-__device__ __forceinline__ void keep_behind([[maybe_unused]] float value) {
-#ifdef __CUDACC__
-    asm volatile(FLASHLADDER_SM90("{\n"
-                                  ".reg .pred p;\n"
-                                  ".reg .b32 bits, nowhere;\n"
-                                  "mov.b32 bits, %0;\n"
-                                  "mov.b32 nowhere, 0;\n"
-                                  "setp.eq.u32 p, bits, 0x80000001;\n"
-                                  "@p mbarrier.arrive.shared::cta.b64 _, [nowhere];\n"
-                                  "}")
-                 :
-                 : "f"(value)
-                 : "memory");
 #endif
 }
 

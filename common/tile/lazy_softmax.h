@@ -2,7 +2,7 @@
 // which is needed anyway: no maximum is looked for.
 #pragma once
 
-#include "ptx/wgmma.h"
+#include "ptx/keep_behind.h"
 #include "tile/online_softmax.h"
 
 namespace flashladder::tile {
