@@ -16,6 +16,7 @@
 
 #include "launch.h"
 #include "operations/attention/configurations.h"
+#include "operations/attention/early_keys.h"
 #include "attention_suite.h"
 
 #ifndef FLASHLADDER_GPU
@@ -99,7 +100,7 @@ void check_order_of_work(const Configuration& config) {
     const std::uint64_t of_step = std::uint64_t(heads * n_q * config.B_c), raises = std::uint64_t(heads * n_q * 4);
     check_count("exponentials", work.exponentials, blocks * of_step + raises, where);
     // The first block of keys has nothing to hide under.
-    const int early = config.d == 64 ? 0 : config.B_c / 4;
+    const int early = early_keys(config.consumers, config.d, config.B_c);
     check_count("exponentials while a product of the same warpgroup is under way", work.overlapped_exponentials,
                 std::uint64_t((blocks - 1) * heads * n_q * early), where);
     // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.

@@ -2,6 +2,8 @@
 // before are under way at once.
 #pragma once
 
+#include "lcsf/lcsf.h"
+#include "operations/attention/early_keys.h"
 #include "tile/lazy_softmax.h"
 #include "tile/warpgroup.h"
 
@@ -25,7 +27,6 @@ struct ForwardSteps {
     template <int rows, int columns>
     using Panels = tile::SharedTile<Element, rows, (columns + 63) / 64 * 64, tile::Swizzled<128>>;
     using Scores = tile::Accumulator<16, B_c>;
-    static constexpr int early = d_v <= 64 ? 0 : B_c / 4;  // keys of a step whose exponentials do not wait for P V
     using OutputTile = Panels<16, d_v>;  // a warp's part of O_i
 
     struct State {
@@ -97,6 +98,7 @@ private:
     /// S and P of the block from key j on, and P V of the block before.
     template <bool masked, class Consumer, class Problem, class Task>
     __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
+        constexpr int early = early_keys(lcsf::consumers_of_block<Kernel>, d_v, B_c);
         Scores S;
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, tile::first_columns<d_v>(c.second.take()));
