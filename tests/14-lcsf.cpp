@@ -101,7 +101,8 @@ void check_order_of_work(const Configuration& config) {
     check_count("exponentials", work.exponentials, blocks * of_step + raises, where);
     // The first block of keys has nothing to hide under.
     const int early = early_keys(config.consumers, config.d, config.B_c);
-    check_count("exponentials while a product of the same warpgroup is under way", work.overlapped_exponentials,
+    check_count("exponentials while a product of the same warpgroup is under way: of `early` keys in each step but the first",
+                work.overlapped_exponentials,
                 std::uint64_t((blocks - 1) * heads * n_q * early), where);
     // Each consumer once in each step; and the first one, at the end of a block, what the last one has passed.
     const int resident = emulator::settings().multiprocessors;

@@ -18,6 +18,7 @@
 
 #include "lcsf/lcsf.h"
 #include "operations/attention/configurations.h"
+#include "operations/attention/early_keys.h"
 #include "operations/attention/forward_maps.h"
 #include "operations/attention/launch_forward.h"
 #include "operations/attention/sections.h"
@@ -38,7 +39,7 @@ struct Attention {
     static constexpr int consumers = config.consumers, stages = config.stages, own_slots = config.own_slots;
     static constexpr lcsf::Schedule schedule = config.schedule;
     static constexpr bool turns = config.turns, own_is_loaded = true;
-    static constexpr int early = d == 64 ? 0 : B_c / 4;  // keys of a step whose exponentials do not wait for P V
+    static constexpr int early = early_keys(consumers, d, B_c);
     using OwnTile = tile::SharedTile<Element, unit, d, tile::Swizzled<128>>;       // Q_i, then O_i
     using FirstTile = tile::SharedTile<Element, B_c, d, tile::Swizzled<128>>;      // K_j
     using SecondTile = FirstTile;                                                  // V_j

@@ -147,11 +147,12 @@ TEST_CASE("lazy softmax: softmax, whether scores grow by less than the slack or 
     CHECK(raised[1] > 30);
 }
 
-TEST_CASE("lazy scale: an m to begin with that is finite however it is scaled") {
+TEST_CASE("lazy scale: P as large as its type bears, and an m to begin with that is finite however it is scaled") {
     for (const LazyCase& c : lazy_cases())
         for (const float scale_log2 : scales_log2) {
             const LazyScales scale = c.scale(scale_log2);
             CHECK(scale.log2 == scale_log2);
+            CHECK(c.most == (c.element == Element::bf16 ? 0x1p24f : 0x1p8f));
             CHECK(std::isfinite(scale.lowest));
             CHECK(std::isfinite(scale.lowest * scale_log2));
             CHECK(scale.lowest * std::max(scale_log2, 1.0f) < -3.4e38f);

@@ -21,9 +21,9 @@ import sys
 
 KINDS = {"maximum": ("FMNMX", "VIMNMX3", "VIMNMX", "SHFL", "VOTE", "VOTEU"), "FMUL": ("FMUL",), "FFMA": ("FFMA",),
          "exponential": ("MUFU",), "FADD": ("FADD",), "to 16 bits": ("F2FP",), "wgmma": ("HGMMA",)}
-VARIANTS = {("3", "true, true, true"): "", ("2", ""): "two consumers", ("2", "true"): "two consumers, lazy",
-            ("3", ""): "three consumers", ("3", "true, false, false"): "three consumers, lazy",
-            ("3", "true, false, true"): "and blocks skipped", ("3", "false, true, true"): "all but lazy"}
+# Of rung 13: consumers; whether the softmax is lazy, tasks are mixed and blocks skipped (T) or not (F).
+VARIANTS = {"3 TTT": "", "2 FFF": "two consumers", "2 TFF": "two consumers, lazy", "3 FFF": "three consumers",
+            "3 TFF": "three consumers, lazy", "3 TFT": "and blocks skipped", "3 FTT": "all but lazy"}
 SHOWN_OF_14 = (("64", "4", "64"), ("128", "3", "64"))  # d, consumers, B_c: dynamic, with turns
 
 
@@ -80,13 +80,10 @@ def shortest_way_around(code, labels, first, last):
 def variant_of(kernel):
     """(name, d, consumers, B_c) of a kernel, demangled, that is shown in the table; else None."""
     bf16_not_causal = "<__nv_bfloat16, "
-    if config := re.search(r"lean_flash" + bf16_not_causal + r"(\d+), false, .*?Config<(\d), (\d+), \d, "
-                           r".*?Saving\{([^}]*)\}", kernel):
+    if config := re.search(r"lean_flash" + bf16_not_causal + r"(\d+), false, .*?Config<(\d), (\d+), \d((?:, \w+)*)>", kernel):
         d, consumers, B_c, saving = config.groups()
-        saving = "" if saving.replace("false", "").strip(" ,") == "" else saving
-        if saving == "true, false, false" and consumers == "2":
-            saving = "true"
-        return VARIANTS[consumers, saving], int(d), int(consumers), int(B_c)
+        letters = "".join(word[0].upper() for word in re.findall(r"\w+", saving)).ljust(3, "T")  # what it does not say is true
+        return VARIANTS[f"{consumers} {letters}"], int(d), int(consumers), int(B_c)
     if config := re.search(r"Attention" + bf16_not_causal + r"false, .*?Configuration\{(\d+), (\d), (\d+), 4, true, "
                            r"\([^)]*Schedule\)2, 2, ", kernel):
         if config.groups() in SHOWN_OF_14:
@@ -106,12 +103,13 @@ def main():
     for name, code, labels in (kernel for cubin in arguments.cubins
                                for kernel in kernels(output_of([arguments.nvdisasm, cubin]))):
         variant = variant_of(output_of(["c++filt", name]))
-        if not variant:
+        loop = smallest_loop(code, labels)
+        if not variant or not loop:  # the kernel before rung 14's, which has its name, multiplies nothing
             continue
         name, d, consumers, B_c = variant
         if name not in order:
             order.append(name)
-        way = shortest_way_around(code, labels, *smallest_loop(code, labels))
+        way = shortest_way_around(code, labels, *loop)
         opcodes = collections.Counter(code[i][1].split(".")[0] for i in way)
         kinds = {kind: sum(opcodes[opcode] for opcode in of) for kind, of in KINDS.items()}
         rows.append({"variant": name, "d": d, "consumers": consumers, "B_c": B_c,

@@ -87,6 +87,9 @@ struct ForwardSteps {
     }
 
 private:
+    template <int consumers>
+    static constexpr int early_of = early_keys(consumers, d, B_c);
+
     /// Of the block from key j on, the scores of keys that a query of the warp does not see become -infinity.
     template <class Consumer, class Problem, class Task>
     __device__ __forceinline__ static void hide(Scores& S, int j, const Consumer& c, const Problem& p,
@@ -98,7 +101,7 @@ private:
     /// S and P of the block from key j on, and P V of the block before.
     template <bool masked, class Consumer, class Problem, class Task>
     __device__ __forceinline__ static void step(State& s, int j, Consumer& c, const Problem& p, const Task& task) {
-        constexpr int early = early_keys(lcsf::consumers_of_block<Kernel>, d_v, B_c);
+        constexpr int early = early_of<lcsf::consumers_of_block<Kernel>>;
         Scores S;
         begin_scores(S, c);
         tile::begin_multiply(s.O, s.P, tile::first_columns<d_v>(c.second.take()));
