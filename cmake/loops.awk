@@ -1,5 +1,6 @@
-# Of machine code as cuobjdump prints it: for each kernel the instructions of the smallest loop that has HGMMA, one a
-# line. A loop goes from where a branch goes back to up to that branch. Kernels whose name has `except` are left out; of those
+# Of machine code as cuobjdump prints it: for each kernel the instructions of the loop that has most HGMMA for its size, one a
+# line. A loop goes from where a branch goes back to up to that branch: also what is done seldom lies in it, so that the
+# smallest one need not be the one over the steps. Kernels whose name has `except` are left out; of those
 # whose name has `one`, the first R2UR is.
 function print_loop(i, left) {
     left = may_have_one ? 1 : 0
@@ -10,12 +11,12 @@ function close_kernel(i, j, hgmma, n) {
     for (i = 0; i < count; ++i) {
         if (!(i in target) || !(target[i] in at) || at[target[i]] > i) continue
         n = i - at[target[i]] + 1
-        if (size && n >= size) continue
-        for (j = at[target[i]]; j < i && operation[j] !~ /^HGMMA/; ++j) {}
-        if (j < i) { size = n; first = at[target[i]]; last = i }
+        hgmma = 0
+        for (j = at[target[i]]; j < i; ++j) hgmma += operation[j] ~ /^HGMMA/
+        if (hgmma * size > most * n || (hgmma && !size)) { size = n; most = hgmma; first = at[target[i]]; last = i }
     }
     if (!left_out) print_loop()
-    count = size = 0
+    count = size = most = 0
     delete at; delete target; delete operation
 }
 /Function :/ { close_kernel(); left_out = except && $0 ~ except; may_have_one = one && $0 ~ one }
