@@ -5,9 +5,10 @@
 
 namespace flashladder::ptx {
 
-/// What is written behind it waits for `value`, which is no negative number. For a wait for products behind arithmetic that
-/// is to run under them: nvcc would begin with the wait. Nothing is done: if the value had the bits of one that there is
-/// not, which nvcc does not know, this would be an arrival, and waits for products are not moved in front of these.
+/// A wait for products that is written behind it comes when `value`, which is not negative, has been computed: what `value` is
+/// made of runs under these products, where nvcc would begin with the wait. By any thread. It does nothing. In the machine
+/// code it is an arrival at a barrier, which no wait for products is moved in front of, for the case that the value is
+/// -2^-149; nvcc does not know that it never is.
 __device__ __forceinline__ void keep_behind([[maybe_unused]] float value) {
 #ifdef __CUDACC__
     asm volatile(FLASHLADDER_SM90("{\n"
