@@ -15,6 +15,7 @@
 #include "attention_backward_suite.h"
 #include "harness/asked.h"
 #include "launch.h"
+#include "operations/attention_backward/section.h"
 
 #ifndef FLASHLADDER_GPU
 #include "emulator/activity.h"
@@ -34,7 +35,7 @@ constexpr int consumers_of_a_block(int d) { return d == 64 ? 3 : 2; }
 constexpr int keys_of_a_block(int d) { return consumers_of_a_block(d) * unit; }
 
 int blocks_of(int n, int size) { return (n + size - 1) / size; }
-[[maybe_unused]] int tasks_of(const AttentionShape& s) {
+int tasks_of(const AttentionShape& s) {
     return s.batch * s.kv_heads * blocks_of(s.n_k, keys_of_a_block(s.head_dim));
 }
 std::string in_words(const AttentionShape& shape, int multiprocessors) {
@@ -355,6 +356,13 @@ bool check_shares(const AttentionShape& shape, int multiprocessors) {
     return wrong.empty();
 }
 
+/// The same with as few batches as it takes for two tasks to make shares of heads that have ended.
+AttentionShape with_heads_that_end(AttentionShape s, int multiprocessors) {
+    const int lag = heads_that_take_turns(s) * blocks_of(s.n_k, keys_of_a_block(s.head_dim)) + multiprocessors;
+    for (s.batch = 1; tasks_of(s) < lag + 2;) ++s.batch;
+    return s;
+}
+
 TEST_CASE("EXERCISE 25.2: dQ is made in shares, each block of queries once, of complete sums") {
     std::uint64_t turn = test_seed();
     const auto queries = [&](int least, int most) { return drawn_length(B_r, least * B_r + 1, most * B_r, ++turn); };
@@ -367,14 +375,15 @@ TEST_CASE("EXERCISE 25.2: dQ is made in shares, each block of queries once, of c
              // Each block of threads has one task, whose share comes at the end.
              std::pair(shape_of(1, queries(6, 7), keys(d, 3), d), 40),
              {grouped(shape_of(3, queries(1, 2), keys(other, 2), other)), 4},
-             // Several tasks each: shares of heads that have ended, and at the end those that belong to no task.
-             {of_batches(2, shape_of(2, queries(2, 3), keys(128, 2), 128)), 1},
+             // Several tasks each, whose shares all come at the end, and are more than there are blocks of threads.
              {shape_of(4, queries(4, 5), keys(64, 2), 64), 2},
+             // Shares of heads that have ended, and at the end those that belong to no task.
+             {with_heads_that_end(shape_of(5, queries(1, 2), keys(128, 2), 128), 1), 1},
              // Fewer blocks of queries than of keys.
              {of_batches(2, shape_of(2, queries(0, 1), keys(128, 3), 128)), 2},
              {shape_of(1, queries(1, 2), keys(other, 4), other), 3},
              // Heads that share K; many more queries than keys.
-             {of_batches(3, grouped(shape_of(2, queries(2, 3), 1 + int(turn % 60), 64))), 1},
+             {with_heads_that_end(grouped(shape_of(2, queries(2, 3), 1 + int(turn % 60), 64)), 1), 1},
              {causal(shape_of(2, queries(3, 4), keys(128, 2), 128)), 2},
              // Queries that see nothing, a step's and some of a step.
              {causal(of_batches(2, grouped(shape_of(2, 3 * B_r + queries(0, 2), 100 + int(turn % 28), d)))), 2},
