@@ -378,7 +378,7 @@ TEST_CASE("EXERCISE 25.2: dQ is made in shares, each block of queries once, of c
              // Several tasks each, whose shares all come at the end, and are more than there are blocks of threads.
              {shape_of(4, queries(4, 5), keys(64, 2), 64), 2},
              // Shares of heads that have ended, and at the end those that belong to no task.
-             {with_heads_that_end(shape_of(5, queries(1, 2), keys(128, 2), 128), 1), 1},
+             {with_heads_that_end(shape_of(5, queries(1, 2), keys(128, 2), 128), 2), 2},
              // Fewer blocks of queries than of keys.
              {of_batches(2, shape_of(2, queries(0, 1), keys(128, 3), 128)), 2},
              {shape_of(1, queries(1, 2), keys(other, 4), other), 3},
