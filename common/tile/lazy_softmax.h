@@ -50,11 +50,18 @@ struct LazySoftmax {
                                            Accumulator<16, d>& O, const LazyScale& scale) {
         update<first>(S, P, O, scale, [] {});
     }
-    /// Divides O by the sums. Returns the natural logarithm of the sum of the exponentials of the scaled scores.
+    /// By what O is multiplied behind the last product, and the natural logarithm of the sum of the exponentials of the scaled
+    /// scores. Known before that product is done. By a warp, once.
+    __device__ __forceinline__ auto normalizer(const LazyScale& scale) {
+        multiply_rows(exact.m, RowValues<16>{{{scale.log2, scale.log2}}});
+        return exact.normalizer(exact.sums());
+    }
+    /// The same, and O has been multiplied. Returns the logarithms.
     template <int d>
     __device__ __forceinline__ RowValues<16> finish(Accumulator<16, d>& O, const LazyScale& scale) {
-        multiply_rows(exact.m, RowValues<16>{{{scale.log2, scale.log2}}});
-        return exact.finish(O);
+        const auto of = normalizer(scale);
+        multiply_rows(O, of.inverse);
+        return of.lse;
     }
 
 private:

@@ -205,11 +205,12 @@ struct Attention {
     }
     __device__ __forceinline__ static void finish(State& s, Consumer& c, const Problem& p, const Task& task) {
         tile::begin_multiply(s.O, s.P, c.second.take());
-        tile::wait<0>(s.O, s.P);
-        c.second.give_back();
-        const auto lse = s.softmax.finish(s.O, p.scale);
+        const auto [inverse, lse] = s.softmax.normalizer(p.scale);  // and LSE leaves, while O takes up the last P V
         const unsigned row = (task.batch * p.order.heads + task.head) * p.N_q;
         if (p.lse) tile::store_rows(p.lse, lse, row + first_row(c, task), row + p.N_q);
+        tile::wait<0>(s.O, s.P);
+        c.second.give_back();
+        tile::multiply_rows(s.O, inverse);
         tile::store(output_of_warp(c), s.O, 0);
     }
     // END 14.3
