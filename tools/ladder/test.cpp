@@ -296,19 +296,19 @@ std::vector<bool> lines_of_exercises(const std::string& file) {
 }
 
 /// The place in a file that a report is about, "chapters/.../attention.cu:17": where the kernel was, or else the first
-/// that it names; "" if it names none. If that is a function which is given, the exercise's line that has called it.
+/// that it names; "" if it names none. If that is a function which is given, the exercise's line that has called it. A line
+/// that was the solution's when it happened is that only where there is no other of an exercise.
 std::string place_in(const std::string& report, const std::string& file) {
     const std::size_t where = std::min(report.find("\n  source "), report.size());
-    const auto place_at = [&](std::size_t at) {
-        return report.substr(at, report.find_first_not_of("0123456789", at + file.size() + 1) - at);
-    };
+    const auto end_of = [&](std::size_t at) { return report.find_first_not_of("0123456789", at + file.size() + 1); };
+    const auto place_at = [&](std::size_t at) { return report.substr(at, end_of(at) - at); };
     const std::vector<bool> is_of_exercise = lines_of_exercises(file);
-    for (std::size_t at = report.find(file + ":", where); at != std::string::npos;
-         at = report.find(file + ":", at + 1)) {
-        const std::string place = place_at(at);
-        const auto line = std::size_t(std::atoi(place.c_str() + file.size() + 1));
-        if (line < is_of_exercise.size() && is_of_exercise[line]) return place;
-    }
+    for (const std::size_t from : {where, std::size_t(0)})
+        for (std::size_t at = report.find(file + ":", from); at != std::string::npos; at = report.find(file + ":", at + 1)) {
+            const auto line = std::size_t(std::atoi(report.c_str() + at + file.size() + 1));
+            const bool was_solved = report.compare(std::min(end_of(at), report.size()), 14, ", in EXERCISE ") == 0;
+            if (line < is_of_exercise.size() && is_of_exercise[line] && !was_solved) return place_at(at);
+        }
     std::size_t at = report.find(file + ":", where);
     if (at == std::string::npos) at = report.find(file + ":");
     return at == std::string::npos ? "" : place_at(at);
