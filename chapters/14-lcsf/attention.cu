@@ -114,7 +114,7 @@ struct Attention {
         return {c.own().data + c.warp * OutputTile::elements};
     }
     // EXERCISE 14.3 Build: what a consumer does with a task. `begin`, `compute` and `finish` are called in this order;
-    // behind them each warp has written its 16 rows of O to c.own(), and LSE. In each step but the first two products are
+    // behind them each warp has written its 16 rows of O to c.own(), and LSE. In each step but the first, two products are
     // under way at once: S, and P V of the block before; the exponentials of `early` keys come while O takes that up. With a
     // block that no query of this consumer sees nothing is computed, but for one block a task. The turn passes once a step,
     // when all products of the step have begun, and a tile is given back when nothing reads it any more. The starter does

@@ -30,7 +30,7 @@ struct LazySoftmax {
         fill(exact.m, scale.lowest);
     }
     /// P = 2^(log2 (S - m)). -infinity in S is a key that is not seen. Where some P are too large for the m that there was, m
-    /// is raised, and O rescaled; behind the `first` scores m is always raised, and O does not matter.
+    /// is raised, and O rescaled; behind the `first` scores m is always raised, and O is left alone.
     /// P and O may belong to the tensor cores: nothing is written before free() has been called, once, when the
     /// exponentials of the first `early` keys are there.
     template <bool first, int early = 0, class Element, int keys, int d, class Free>
