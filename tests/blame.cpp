@@ -2,13 +2,16 @@
 #include "blame.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "exercises.h"
+#include "files.h"
 #include "harness/project_root.h"
 #include "programs.h"
+#include "test.h"
 
 namespace flashladder {
 namespace {
@@ -101,6 +104,25 @@ TEST_CASE("the exercises whose lines a report names") {
                    file, all) == std::vector<std::string>{"5.2", "5.1"});
     CHECK(named_in("out of bounds at " + at(1), file, all).empty());
     CHECK(named_in("at chapters/06-other/attention.cu:3", file, all).empty());
+}
+
+TEST_CASE("the place of a report: a line of an exercise, before one that was the solution's, and one of what is given") {
+    const std::string chapter = "chapters/14-lcsf/attention.cu", text = read_file(project_root() + "/" + chapter);
+    const auto in = [&](const std::string& exercise) {
+        const auto begin = text.begin() + static_cast<long>(text.find("// EXERCISE " + exercise));
+        return fmt::format("{}:{}", chapter, 2 + std::count(text.begin(), begin, '\n'));
+    };
+    const auto place_of = [&](const std::string& earlier, const std::string& at) {
+        const std::string told = told_report("race: write\n  not ordered behind read\n    called at  " + earlier +
+                                             "\n  source     common/tile.h:5\n  called at  " + at, chapter);
+        return told.substr(2, told.find(": race") - 2);
+    };
+    const std::string given = chapter + ":1", solved = in("14.2") + ", in EXERCISE 14.2";
+    CHECK(place_of(in("14.3"), in("14.2")) == in("14.2"));
+    CHECK(place_of(in("14.3"), solved) == in("14.3"));
+    CHECK(place_of(in("14.3"), given) == in("14.3"));
+    CHECK(place_of(given, solved) == in("14.2"));
+    CHECK(place_of(given, given) == given);
 }
 
 TEST_CASE("of a compiler's words the first error, behind the learner's line where that is another") {
