@@ -50,11 +50,23 @@ struct LazySoftmax {
                                            Accumulator<16, d>& O, const LazyScale& scale) {
         update<first>(S, P, O, scale, [] {});
     }
-    /// By what O is multiplied behind the last product, and the natural logarithm of the sum of the exponentials of the scaled
-    /// scores. Known before that product is done. By a warp, once.
-    __device__ __forceinline__ auto normalizer(const LazyScale& scale) {
-        multiply_rows(exact.m, RowValues<16>{{{scale.log2, scale.log2}}});
-        return exact.normalizer(exact.sums());
+    /// By what O is multiplied behind the last product: 1 / sum, or 0 for a row that has seen no key. And the natural logarithm
+    /// of the sum of the exponentials of the scaled scores: -infinity for such a row.
+    struct Normalizer {
+        RowValues<16> inverse, lse;
+    };
+    /// Known before the last product is done. By a warp.
+    __device__ __forceinline__ Normalizer normalizer(const LazyScale& scale) const {
+        const RowValues<16> sums = exact.sums();
+        Normalizer of;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            // 1 / sum and logf() have branches, for numbers that a sum never is, and a warp takes rows one by one then.
+            const float sum = sums.value[0][h];
+            of.inverse.value[0][h] = sum == 0 ? 0 : __fdividef(1, sum);  // NaN stays NaN
+            of.lse.value[0][h] = exact.m.value[0][h] * scale.log2 * log_2 + __logf(sum);  // of 0 it is -infinity
+        }
+        return of;
     }
     /// The same, and O has been multiplied. Returns the logarithms.
     template <int d>

@@ -146,30 +146,21 @@ struct OnlineSoftmax {
     /// l of each row. By a warp.
     __device__ __forceinline__ RowValues<rows> sums() const { return l.sums(); }
 
-    /// By what O is multiplied at the end: 1 / sum, or 0 for a row that has seen no key. And the natural logarithm of the sum of
-    /// the exponentials of the scaled scores: -infinity for such a row.
-    struct Normalizer {
+    /// Divides O by `sums`. A row that has seen no key becomes 0.
+    /// Returns the natural logarithm of the sum of the exponentials of the scaled scores; -infinity for such a row.
+    template <int d>
+    __device__ __forceinline__ RowValues<rows> finish(Accumulator<rows, d>& O, const RowValues<rows>& sums) const {
         RowValues<rows> inverse, lse;
-    };
-    __device__ __forceinline__ Normalizer normalizer(const RowValues<rows>& sums) const {
-        Normalizer of;
 #pragma unroll
         for (int r = 0; r < rows / 16; ++r)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                // 1 / sum and logf() would have branches, for numbers that a sum never is: a warp takes these one by one.
                 const float sum = sums.value[r][h];
-                of.inverse.value[r][h] = sum == 0 ? 0 : __fdividef(1, sum);  // NaN stays NaN
-                of.lse.value[r][h] = m.value[r][h] * log_2 + __logf(sum);    // of 0 it is -infinity
+                inverse.value[r][h] = sum == 0 ? 0 : 1 / sum;  // NaN stays NaN
+                lse.value[r][h] = sum == 0 ? -INFINITY : m.value[r][h] * log_2 + logf(sum);
             }
-        return of;
-    }
-    /// Divides O by `sums`. Returns the logarithms.
-    template <int d>
-    __device__ __forceinline__ RowValues<rows> finish(Accumulator<rows, d>& O, const RowValues<rows>& sums) const {
-        const Normalizer of = normalizer(sums);
-        multiply_rows(O, of.inverse);
-        return of.lse;
+        multiply_rows(O, inverse);
+        return lse;
     }
     template <int d>
     __device__ __forceinline__ RowValues<rows> finish(Accumulator<rows, d>& O) const {
