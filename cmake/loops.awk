@@ -1,6 +1,7 @@
 # Of machine code as cuobjdump prints it: for each kernel the instructions of the loop that has most HGMMA for its size, one a
 # line. A loop goes from where a branch goes back to up to that branch: also what is done seldom lies in it, so that the
-# smallest one need not be the one over the steps. Kernels whose name has `except` are left out; of those
+# smallest one need not be the one over the steps. A branch without a condition ends no loop: it is the way back from a wait that
+# ptxas put behind the kernel's end. Kernels whose name has `except` are left out; of those
 # whose name has `one`, the first R2UR is.
 function print_loop(i, left) {
     left = may_have_one ? 1 : 0
@@ -27,7 +28,7 @@ function close_kernel(i, j, hgmma, n) {
     name = $2 ~ /^@/ ? $3 : $2
     at[address] = count
     operation[count] = name
-    if (name ~ /^BRA/ && match($0, /0x[0-9a-f]+/)) target[count] = substr($0, RSTART + 2, RLENGTH - 2)
+    if (name ~ /^BRA/ && $2 ~ /^@/ && match($0, /0x[0-9a-f]+/)) target[count] = substr($0, RSTART + 2, RLENGTH - 2)
     ++count
 }
 END { close_kernel() }
