@@ -53,7 +53,7 @@ void check_order(const Sizes& size) {
     // others are turns. In one of them, the first to arrive anywhere is who passes it.
     struct Turn {
         std::vector<emulator::Activity> products;
-        std::uint64_t passed = 0, arrivals = 0;  // arrivals before the exponentials
+        std::uint64_t passed = 0, arrivals = 0, late_arrivals = 0;  // before the exponentials, and behind them
         bool exponentials = false;
     };
     const auto launches = emulator::record_activity(0, [&] { run(stage_under_test(), in, true); }, true);
@@ -66,8 +66,11 @@ void check_order(const Sizes& size) {
             Turn& turn = turns.back();
             if (activity.what == emulator::Doing::product && turn.passed == 0) turn.products.push_back(activity);
             if (activity.what == emulator::Doing::exponential) turn.exponentials = true;
-            if (activity.what != emulator::Doing::arrive || turn.exponentials) continue;
-            if (turn.arrivals++ == 0) turn.passed = activity.begin;
+            if (activity.what != emulator::Doing::arrive) continue;
+            if (turn.exponentials)
+                ++turn.late_arrivals;
+            else if (turn.arrivals++ == 0)
+                turn.passed = activity.begin;
         }
         const auto check = [&](int block, const std::string& what, auto found, int expected) {
             check_count("consumer " + std::to_string(consumer) + ", block of keys " + std::to_string(block + 1) + ": " +
@@ -84,6 +87,9 @@ void check_order(const Sizes& size) {
                   int(turn.products.size()));
             check(block, "arrivals before its exponentials: the turn is passed on, K_j is given back", turn.arrivals,
                   2);
+            if (block + 1 < blocks)  // the last step and the task's end have arrivals of their own
+                check(block, "arrivals behind its exponentials: V of the block before, if there is one, is given back",
+                      turn.late_arrivals, block > 0);
         }
     }
 }

@@ -73,7 +73,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
         const Thread& first = *order.front()->second.front();
         const std::string name = with_details && first.waits_for.name ? first.waits_for.name(first) : "";
         if (!name.empty())
-            text += fmt::format("; {} for a barrier of \"{}\"", count_waiting(order.front()->second.size()), name);
+            text += fmt::format("; {} for {}", count_waiting(order.front()->second.size()), name);
     }
     for (const auto& group : order) {
         const std::vector<const Thread*>& threads = group->second;

@@ -40,7 +40,7 @@ struct Waiting {
     std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
     int (*doubt)(const Thread&) = nullptr;            // that nobody is going to bring it: 0 is the least; null the most
-    std::string (*name)(const Thread&) = nullptr;     // what the kernel calls it; "" if nobody knows
+    std::string (*name)(const Thread&) = nullptr;     // in a word, for a headline; "" if nobody knows
 };
 
 /// One CUDA thread.

@@ -97,7 +97,8 @@ std::string name_of_barrier(const Thread& thread) {
                 line = call;
                 break;
             }
-    return text_of(line);
+    const std::string text = text_of(line);
+    return text.empty() ? "" : fmt::format("a barrier of \"{}\"", text);
 }
 
 /// 0 where all have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for

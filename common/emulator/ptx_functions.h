@@ -73,5 +73,7 @@ void wgmma(float* d, const ProductShape& shape, std::uint64_t a, std::uint64_t b
 void wgmma_fence(const Where& where);
 void wgmma_commit(const Where& where);
 void wgmma_wait(int pending, const Where& where);
+/// Behind it: an error, while races are looked for, if the accumulator `d` may still be under way.
+void check_waited(const float* d, std::size_t bytes, const Where& where);
 
 }  // namespace emulator

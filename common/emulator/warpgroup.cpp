@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "barrier.h"
 #include "collective.h"
@@ -19,6 +20,16 @@ std::string who_is_missing(const Thread& thread) {
     const NamedBarrier& barrier = thread.block->named_barriers[thread.waits_for.id];
     return fmt::format("barrier {}: {} of {} threads are missing", thread.waits_for.id,
                        barrier.expected - barrier.arrived, barrier.expected);
+}
+std::string in_words(const Thread& thread) { return "named " + who_is_missing(thread); }
+
+/// The least where those who are missing are more than wait for anything else: they wait at such barriers themselves.
+int doubt(const Thread& thread) {
+    const Block& block = *thread.block;
+    const NamedBarrier& barrier = block.named_barriers[thread.waits_for.id];
+    const auto elsewhere = std::ranges::count_if(
+        block.threads, [](const Thread& other) { return !other.exited && other.waits_for.details != who_is_missing; });
+    return barrier.expected - barrier.arrived > static_cast<std::size_t>(elsewhere) ? -1 : std::numeric_limits<int>::max();
 }
 
 /// Who comes to a barrier must know that its phase before is over, from all who came to that: else they might come
@@ -86,7 +97,7 @@ void named_barrier(int id, int threads, bool wait_for_others, const Where& where
         barrier.arrivals = {};
     }
     if (wait_for_others && !complete)
-        wait({name, static_cast<std::uint64_t>(id), 0, who_is_missing}, where);
+        wait({name, static_cast<std::uint64_t>(id), 0, who_is_missing, doubt, in_words}, where);
     else
         perturb();
     if (recording && wait_for_others) note_end(noted);

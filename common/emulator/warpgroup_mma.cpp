@@ -168,6 +168,13 @@ std::string what_is_not_done(const Thread& thread) {
                        thread.waits_for.id - group.done, group.under_way.empty() ? 0 : group.under_way.front().warps);
 }
 
+/// Why a product that the last wait has left under way is still that, in words.
+std::string left_by_wait(const WarpProgress& progress) {
+    const int n = progress.pending_at_wait;
+    return fmt::format("which is in the last {} before wgmma_wait<{}>(): {} may still be under way",
+                       n == 1 ? "group" : fmt::format("{} groups", n), n, n == 1 ? "that one" : "these");
+}
+
 }  // namespace
 
 void wgmma(float* d, const ProductShape& shape, std::uint64_t a, std::uint64_t b, const std::uint32_t* fragment,
@@ -203,6 +210,7 @@ void wgmma_wait(int pending, const Where& where) {
         WarpProgress& progress = own_progress(group);
         progress.fenced = false;
         progress.issued_at_wait = progress.issued;
+        progress.pending_at_wait = pending;
         if (progress.groups.size() > left)
             progress.waited = std::max(progress.waited, progress.groups[progress.groups.size() - 1 - left]);
     });
@@ -218,17 +226,33 @@ void wgmma_wait(int pending, const Where& where) {
     std::erase_if(current->lent, [number](const LentRegisters& registers) { return registers.product < number; });
 }
 
+void check_waited(const float* d, std::size_t bytes, const Where& where) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(d);
+    for (const LentRegisters& registers : current->lent) {
+        if (registers.is_A || begin + bytes <= registers.begin || begin >= registers.begin + registers.bytes) continue;
+        const WarpProgress& progress = own_progress(own_warpgroup());
+        if (progress.waited_in_vain(registers.product)) continue;  // what comes next tells that
+        fail(cudaErrorLaunchFailure, where, [&] {
+            return fmt::format("register in use: wgmma_wait<{}>() names an accumulator of the wgmma that was issued at {}, {}{}",
+                               progress.pending_at_wait, to_string(registers.where), left_by_wait(progress),
+                               called_at(calls_known_of(registers.where, running->kernel->entry), "    "));
+        });
+    }
+}
+
 void check_lent(std::uintptr_t address, std::size_t n, bool writes, const Place& where) {
     for (const LentRegisters& registers : current->lent) {
         if (address + n <= registers.begin || address >= registers.begin + registers.bytes) continue;
         if (registers.is_A && !writes) continue;
+        const WarpProgress& progress = own_progress(own_warpgroup());
         fail(cudaErrorLaunchFailure, where, [&] {
             return fmt::format(
                 "register in use: {} of {} of the wgmma that was issued at {}, {}{}", writes ? "write" : "read",
                 registers.is_A ? "A" : "an accumulator", to_string(registers.where),
-                own_progress(own_warpgroup()).waited_in_vain(registers.product)
+                progress.waited_in_vain(registers.product)
                     ? "which is in no group, so wgmma_wait() has not waited for it: wgmma_commit() is missing"
-                    : "with no wgmma_wait() since",
+                : registers.product < progress.issued_at_wait ? left_by_wait(progress)
+                                                              : "with no wgmma_wait() since",
                 called_at(calls_known_of(registers.where, running->kernel->entry), "    "));
         });
     }

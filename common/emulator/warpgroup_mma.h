@@ -52,6 +52,7 @@ struct WarpProgress {
     std::vector<std::uint64_t> groups;  // `issued` at each commit
     bool fenced = false;
     std::uint64_t issued_at_wait = 0;  // at the last one
+    int pending_at_wait = 0;           // groups that it has left under way
 
     /// True of a product that is in no group, though the warp has waited since it was issued.
     bool waited_in_vain(std::uint64_t number) const {

@@ -99,7 +99,8 @@ __device__ __forceinline__ void wgmma_commit(Where where = Where::current()) {
 
 // PTX ISA, "Asynchronous warpgroup level matrix instructions: wgmma.wait_group"; sm_90a.
 // All lanes of all four warps.
-// Until all groups but the last `pending` are done: their registers may be used, what they read may be overwritten.
+// Until all groups but the last `pending` are done: their registers may be used, what they read may be overwritten. d: an
+// accumulator of these.
 template <int pending>
 __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
     static_assert(pending >= 0 && pending <= 7, "wgmma_wait: from 0 to 7 groups may pend");
@@ -113,6 +114,9 @@ __device__ __forceinline__ void wgmma_wait(Where where = Where::current()) {
 template <int pending, int n>
 __device__ __forceinline__ void wgmma_wait(float (&d)[n], Where where = Where::current()) {
     wgmma_wait<pending>(where);
+#ifndef __CUDACC__
+    emulator::check_waited(d, sizeof(d), where);
+#endif
     pin(d);
 }
 

@@ -392,7 +392,9 @@ enum class Multiply {
     no_proxy_fence,
     accumulators_read_early,
     accumulators_written_early,
-    A_overwritten_early
+    A_overwritten_early,
+    accumulators_waited_for_early,
+    accumulators_read_behind_too_short_a_wait
 };
 
 constexpr unsigned two_ones = 0x3F803F80;  // of bf16
@@ -443,10 +445,19 @@ __global__ void multiply_kernel(float* y, float* early, [[maybe_unused]] int* li
             NOTE(2);
             a[0] = 0;
         }
-        if (m == Multiply::wait_for_too_few)
+        if (m == Multiply::accumulators_waited_for_early) {
+            NOTE(2);
             ptx::wgmma_wait<1>(d);
+        }
+        if (m == Multiply::accumulators_read_behind_too_short_a_wait) {
+            ptx::wgmma_wait<1>();
+            NOTE(2);
+            early[threadIdx.x] = d[0];
+        }
+        if (m == Multiply::wait_for_too_few)
+            ptx::wgmma_wait<1>();
         else if (m == Multiply::overwritten_long_before_wait && j > 0)
-            ptx::wgmma_wait<1>(d), pass_time();
+            ptx::wgmma_wait<1>(), pass_time();
         else if (m != Multiply::overwritten_before_wait)
             ptx::wgmma_wait<0>(d);
         if (m != Multiply::no_barrier_after) __syncthreads();
@@ -610,6 +621,10 @@ std::vector<SyncKernel> async_kernels() {
         {MULTIPLY(accumulators_read_early), {{"register in use", {"read of an accumulator"}, {0, 2}}}},
         {MULTIPLY(accumulators_written_early), {{"register in use", {"write of an accumulator"}, {0, 2}}}},
         {MULTIPLY(A_overwritten_early), {{"register in use", {"write of A"}, {0, 2}}}},
+        {MULTIPLY(accumulators_waited_for_early),
+         {{"register in use", {"wgmma_wait<1>() names an accumulator", "that one may still be under way"}, {0, 2}}}},
+        {MULTIPLY(accumulators_read_behind_too_short_a_wait),
+         {{"register in use", {"read of an accumulator", "in the last group before wgmma_wait<1>()"}, {0, 2}}}},
 #define IN_CLUSTER(kernel, Enum, m) #kernel, #m, run_cluster<kernel##_kernel<Enum::m>>
         {"exchange", "", run_cluster<exchange_kernel<Exchange::correct>>, {}},
         {IN_CLUSTER(exchange, Exchange, no_sync_before_reading), {race("cluster_sync()")}},
