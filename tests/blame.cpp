@@ -89,7 +89,7 @@ TEST_CASE("a trial has one answer of the learner's, and knows their lines") {
                                " end";
     CHECK(with_learners_lines(report, "trials/05.cu", other, file) ==
           "race: read at " + file + ":" + std::to_string(line_of(learners, "after")) + "\n  source " + file + ":" +
-              std::to_string(line_of(learners, "// EXERCISE 5.1")) + ", in EXERCISE 5.1 end");
+              std::to_string(line_of(learners, "// EXERCISE 5.1")) + ", by the solution's 5.1 end");
 }
 
 TEST_CASE("the exercises whose lines a report names") {
@@ -117,7 +117,7 @@ TEST_CASE("the place of a report: a line of an exercise, before one that was the
                                              "\n  source     common/tile.h:5\n  called at  " + at, chapter);
         return told.substr(2, told.find(": race") - 2);
     };
-    const std::string given = chapter + ":1", solved = in("14.2") + ", in EXERCISE 14.2";
+    const std::string given = chapter + ":1", solved = in("14.2") + ", by the solution's 14.2";
     CHECK(place_of(in("14.3"), in("14.2")) == in("14.2"));
     CHECK(place_of(in("14.3"), solved) == in("14.3"));
     CHECK(place_of(in("14.3"), given) == in("14.3"));

@@ -108,7 +108,8 @@ std::string with_learners_lines(std::string_view report, std::string_view trial_
         report.remove_prefix(static_cast<std::size_t>(end - report.data()));
         if (line < 1 || line > trial.lines.size()) continue;
         const auto& [number, exercise] = trial.lines[line - 1];
-        text += fmt::format("{}:{}{}", learners_file, number, exercise.empty() ? "" : ", in EXERCISE " + exercise);
+        text += fmt::format("{}:{}", learners_file, number);
+        if (!exercise.empty()) text += fmt::format("{}{}", instead_of_theirs, exercise);
     }
     return text + std::string(report);
 }

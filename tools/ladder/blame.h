@@ -33,8 +33,11 @@ struct Trial {
 };
 Trial trial_of(std::string_view learners, std::string_view solution, std::string_view own);
 
+/// Behind a place where the solution's answer stood instead of the learner's; then the number of the exercise.
+constexpr std::string_view instead_of_theirs = ", by the solution's ";
+
 /// A report with places in the trial's file ("trials/05.cu:17") given as the learner's
-/// ("chapters/.../attention.cu:15").
+/// ("chapters/.../attention.cu:15", or "chapters/.../attention.cu:15, by the solution's 5.1").
 std::string with_learners_lines(std::string_view report, std::string_view trial_file, const Trial& trial,
                                 const std::string& learners_file);
 

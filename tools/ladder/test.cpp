@@ -306,7 +306,8 @@ std::string place_in(const std::string& report, const std::string& file) {
     for (const std::size_t from : {where, std::size_t(0)})
         for (std::size_t at = report.find(file + ":", from); at != std::string::npos; at = report.find(file + ":", at + 1)) {
             const auto line = std::size_t(std::atoi(report.c_str() + at + file.size() + 1));
-            const bool was_solved = report.compare(std::min(end_of(at), report.size()), 14, ", in EXERCISE ") == 0;
+            const auto behind = std::string_view(report).substr(std::min(end_of(at), report.size()));
+            const bool was_solved = behind.starts_with(instead_of_theirs);
             if (line < is_of_exercise.size() && is_of_exercise[line] && !was_solved) return place_at(at);
         }
     std::size_t at = report.find(file + ":", where);
