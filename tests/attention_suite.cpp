@@ -469,7 +469,10 @@ const char* where_to_look(const Comparison& result) {
     const bool O_is_right = result.worst_row <= result.allowed_worst_row && result.error <= result.allowed_error,
                lse_is_right = result.lse_error <= result.allowed_lse_error;
     if (lse_is_right && !O_is_right)
-        return "; LSE is right, so S is: look at O += P V, at what rescales O, and how it is stored";
+        return std::isfinite(result.error)
+                   ? "; LSE is right, so S is: look at O += P V, at what rescales O, and how it is stored"
+                   : "; LSE is right, so S is: is a P infinite, in the type that it is rounded to? Else look at O += P V, at what "
+                     "rescales O, and how it is stored";
     if (!lse_is_right && !O_is_right) return "; LSE is wrong too: look at S first, then at m and l";
     if (!lse_is_right) return "; O is right, so S is: look at how LSE is made of m and l, and stored";
     return "";
