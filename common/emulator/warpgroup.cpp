@@ -18,8 +18,7 @@ constexpr unsigned register_file = 65536, granularity = 8, most_registers = 256;
 
 std::string who_is_missing(const Thread& thread) {
     const NamedBarrier& barrier = thread.block->named_barriers[thread.waits_for.id];
-    constexpr unsigned warpgroup = 128;
-    const bool disagree = barrier.arrived % warpgroup != 0 && barrier.expected % warpgroup == 0;
+    const bool disagree = barrier.arrived % warpgroup_threads != 0 && barrier.expected % warpgroup_threads == 0;
     return fmt::format("barrier {}: {} of {} threads are missing{}", thread.waits_for.id,
                        barrier.expected - barrier.arrived, barrier.expected,
                        disagree ? ", some warps of a warpgroup among them, while others of it have come" : "");

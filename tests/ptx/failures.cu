@@ -138,6 +138,9 @@ TEST_CASE("failure: named barriers") {
                                 "barrier 2: 32 of 96 threads are missing", 96);
     CHECK(contains(report.words, "64 threads wait for named_barrier_sync at tests/ptx/failures.cu:" +
                                      std::to_string(report.lines[1])));
+    CHECK(contains(report.words, "; 64 threads wait for named barrier 2: 32 of 96 threads are missing\n"));
+    check(wait_for_more, "wait_for_more", 64, cudaErrorLaunchTimeout, "deadlock",
+          "64 of 128 threads are missing, some warps of a warpgroup among them", 128);
 }
 
 // ---- mbarriers
