@@ -17,7 +17,8 @@ struct Operand {
 
 std::uint32_t first_write_mark(unsigned rank);
 
-/// The window of the current block's shared memory in which all `n` bytes lie; it is an error if they do not.
+/// The window of the current block's shared memory in which all `n` bytes lie; it is an error if they do not, or not at a
+/// multiple of `alignment`, a power of two.
 const SharedWindow& find_shared(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);
 void check_device_access(const void* p, std::size_t n, std::size_t alignment, const Operand& operand);
 

@@ -46,7 +46,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
         groups;
     std::map<std::pair<std::string, std::uint32_t>, std::string> known;  // a place and its calls
     const auto calls_of = [&](const Thread& t) -> std::string {
-        if (!t.waits_for.what || !t.frame_of_wait) return "";
+        if (!t.waiting().what || !t.frame_of_wait) return "";
         Place where = t.where;
         if (!where.calls) where.calls = keep_calls_of(t);
         const auto [text, is_new] = known.try_emplace({to_string(where), where.calls});
@@ -55,7 +55,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
     };
     for (const Thread& t : block.threads) {
         if (t.exited) continue;
-        const Waiting& waits = t.waits_for;
+        const Waiting& waits = t.waiting();
         groups[{waits.what ? waits.what : "", waits.id, waits.phase, t.where.line.line(), t.where.line.column(),
                 t.where.pc, calls_of(t)}]
             .push_back(&t);
@@ -63,7 +63,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
     constexpr int most = std::numeric_limits<int>::max();
     const auto doubt = [&](const auto& group) {
         const Thread& first = *group->second.front();
-        return with_details && first.waits_for.doubt ? first.waits_for.doubt(first) : most;
+        return with_details && first.waiting().doubt ? first.waiting().doubt(first) : most;
     };
     std::vector<decltype(groups.cbegin())> order;  // what looks like the cause comes first: a learner reads that line
     for (auto group = groups.cbegin(); group != groups.cend(); ++group) order.push_back(group);
@@ -71,7 +71,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
     std::string text;
     if (!order.empty()) {
         const Thread& first = *order.front()->second.front();
-        const std::string name = with_details && first.waits_for.name ? first.waits_for.name(first) : "";
+        const std::string name = with_details && first.waiting().name ? first.waiting().name(first) : "";
         if (!name.empty())
             text += fmt::format("; {} for {}", count_waiting(order.front()->second.size()), name);
     }
@@ -80,7 +80,7 @@ std::string who_waits_in(const Block& block, bool with_details) {
         const Thread& first = *threads.front();
         const bool has_run = first.where.pc || first.where.line.line() != 0;
         const std::string where = has_run ? to_string(first.where) : "its beginning";
-        const Waiting& waits = first.waits_for;
+        const Waiting& waits = first.waiting();
         text += waits.what ? fmt::format("\n  {} for {} at {}", count_waiting(threads.size()), waits.what, where)
                            : fmt::format("\n  {} can run, last seen at {}", count_threads(threads.size()), where);
         text += fmt::format(", first ({}, {}, {})", first.index.x, first.index.y, first.index.z);

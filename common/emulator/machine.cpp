@@ -108,6 +108,7 @@ void Multiprocessor::begin(uint3 index, Cluster& cluster, unsigned first_slot) {
     for (Warp& warp : block_.warps) {
         warp.live = 0;
         warp.pending.clear();
+        for (Exchange& exchange : warp.exchanges) exchange.readers = 0;
     }
     block_.ready.clear();
     const Clock start = watching ? Clock(cluster.team) : Clock();
@@ -209,9 +210,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
 
 std::size_t draw(std::size_t n) { return random_order.below(n); }
 
-void wait(const Waiting& what, const Place& where) {
-    current->waits_for = what;
-    current->where = where;
+void sleep_until_woken() {
     current->frame_of_wait = __builtin_frame_address(0);
     current->block->home->suspend();
     current->frame_of_wait = nullptr;

@@ -36,24 +36,24 @@ class Multiprocessor;
 
 /// What a thread waits for. Threads that wait for the same at the same place are one line of a report.
 struct Waiting {
-    const char* what = nullptr;                       // null while it can run
+    const char* what = nullptr;                       // null of a thread that can run
     std::uint64_t id = 0, phase = 0;                  // which barrier, and which phase of it
     std::string (*details)(const Thread&) = nullptr;  // what is missing, in words
     int (*doubt)(const Thread&) = nullptr;            // that nobody is going to bring it: 0 is the least; null the most
     std::string (*name)(const Thread&) = nullptr;     // in a word, for a headline; "" if nobody knows
 };
 
-/// One CUDA thread.
-struct Thread {
+/// One CUDA thread. What each change of threads needs comes first, in one line of the cache.
+struct alignas(64) Thread {
     uint3 index{};
     unsigned rank = 0;  // in its block, x fastest
     Block* block = nullptr;
     boost::context::detail::fcontext_t context = nullptr;  // where it goes on when it runs again
+    const Waiting* waits_for = nullptr;                    // on its stack; null while it can run
+    Place where;                                           // it waits, or where it last let others run
     std::uintptr_t stack_begin = 0, stack_end = 0;
     std::uintptr_t first_frame = 0;  // of the function that has called the kernel
     bool exited = false;
-    Waiting waits_for;
-    Place where;             // it waits, or where it last let others run
     const void* frame_of_wait = nullptr;  // on its stack, while it waits: what has called that
     bool in_atomic = false;  // between the read and the write of an atomic function
     bool acquires = false;   // by that, and does no more: load_acquire()
@@ -71,6 +71,10 @@ struct Thread {
 
     unsigned lane() const { return rank % warp_size; }
     unsigned warp() const { return rank / warp_size; }
+    const Waiting& waiting() const {
+        static constexpr Waiting for_nothing;
+        return waits_for ? *waits_for : for_nothing;
+    }
 };
 
 /// A warp instruction that lanes have begun to arrive at.
@@ -86,12 +90,14 @@ struct Exchange {
     Lanes lanes;
     std::array<std::uint64_t, warp_size> values;
     unsigned last_lane;  // that came; the others have not gone on yet when it does
+    Lanes readers = 0;   // lanes that have not come to another one since
 };
 
 struct Warp {
     Lanes live = 0;
     std::vector<Rendezvous> pending;
-    std::array<Exchange, warp_size> received;  // by lane: the last one it took part in
+    std::array<Exchange, warp_size> exchanges;       // a lane reads one at a time, so there is always one without readers
+    std::array<std::uint8_t, warp_size> received{};  // by lane: which of them is the last one it took part in
     WarpTrace trace;
     Merging merging;
 };
@@ -215,10 +221,17 @@ Thread* find_thread(std::uint32_t team, std::uint32_t slot);
 
 /// A number below n, from the seed.
 std::size_t draw(std::size_t n);
-/// The current thread lets others run until wake() is called for it.
-void wait(const Waiting& what, const Place& where);
+/// Others run until wake() is called for the current thread.
+void sleep_until_woken();
+/// The current thread lets others run until wake() is called for it. Inlined, as each lane comes here at each instruction of a
+/// warp: what it waits for is written where it is read, and not copied.
+[[gnu::always_inline]] inline void wait(const Waiting& what, const Place& where) {
+    current->waits_for = &what;
+    current->where = where;
+    sleep_until_woken();
+}
 inline void wake(Thread& thread) {
-    thread.waits_for = {};
+    thread.waits_for = nullptr;
     thread.block->ready.push_back(&thread);
 }
 /// Does what was asked for by a thread that has gone on since; failures are reported as that thread's.

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "collective.h"
 #include "float16.h"
+#include "for_each_processor.h"
 #include "ptx_functions.h"
 
 extern "C" float __real_exp2f(float);  // that of the library, which is not counted
@@ -48,7 +49,34 @@ private:
     Thread* const self_ = current;
 };
 
-float from_bits(std::uint16_t bits, bool bf16) { return bf16 ? float_from_bf16(bits) : float_from_f16(bits); }
+struct Fragments {
+    float* d;
+    const std::uint32_t *a, *b;
+};
+
+/// A and B of a warp's product, from the fragments of its lanes. `value` is what 16 bits mean.
+template <class Value>
+void unpack(const WarpOperands<Fragments>& lanes, float (&A)[16][16], float (&B)[16][8], Value value) {
+    const auto two = [&](float* to, std::size_t distance, std::uint32_t bits) {
+        to[0] = value(static_cast<std::uint16_t>(bits));
+        to[distance] = value(static_cast<std::uint16_t>(bits >> 16));
+    };
+    for (int lane = 0; lane < warp_size; ++lane) {
+        const int group = lane / 4, pair = lane % 4 * 2;
+        for (int i = 0; i < 4; ++i) two(&A[group + i % 2 * 8][pair + i / 2 * 8], 1, lanes[lane]->a[i]);
+        for (int i = 0; i < 2; ++i) two(&B[pair + i * 8][group], 8, lanes[lane]->b[i]);
+    }
+}
+
+/// The products of 16-bit numbers are exact in float: whether a processor fuses them with the addition does not matter.
+FOR_EACH_PROCESSOR void multiply(const float (&A)[16][16], const float (&B)[16][8], float (&products)[16][8]) {
+    for (int row = 0; row < 16; ++row) {
+        float sums[8] = {};
+        for (int k = 0; k < 16; ++k)
+            for (int column = 0; column < 8; ++column) sums[column] += A[row][k] * B[k][column];
+        for (int column = 0; column < 8; ++column) products[row][column] = sums[column];
+    }
+}
 
 }  // namespace
 
@@ -101,30 +129,19 @@ void stmatrix(void* row, const std::uint32_t* matrices, int n, bool transposed, 
 }
 
 void mma_m16n8k16(float* d, const std::uint32_t* a, const std::uint32_t* b, bool bf16, const Where& where) {
-    struct Fragments {
-        float* d;
-        const std::uint32_t *a, *b;
-    } own{d, a, b};
+    Fragments own{d, a, b};
     perform_together("mma_m16n8k16", own, where, [&](const WarpOperands<Fragments>& lanes) {
         if (counting) {
             trace_product(2 * 16 * 8 * 16, where);
             trace_product_of_warp(current - current->lane());
         }
         if (recording) note_of_lane(0, Doing::product, where);
-        float A[16][16], B[16][8];
-        const auto unpack = [bf16](float* two, std::size_t distance, std::uint32_t bits) {
-            two[0] = from_bits(static_cast<std::uint16_t>(bits), bf16);
-            two[distance] = from_bits(static_cast<std::uint16_t>(bits >> 16), bf16);
-        };
-        for (int lane = 0; lane < warp_size; ++lane) {
-            const int group = lane / 4, pair = lane % 4 * 2;
-            for (int i = 0; i < 4; ++i) unpack(&A[group + i % 2 * 8][pair + i / 2 * 8], 1, lanes[lane]->a[i]);
-            for (int i = 0; i < 2; ++i) unpack(&B[pair + i * 8][group], 8, lanes[lane]->b[i]);
-        }
-        float products[16][8] = {};
-        for (int row = 0; row < 16; ++row)
-            for (int k = 0; k < 16; ++k)
-                for (int column = 0; column < 8; ++column) products[row][column] += A[row][k] * B[k][column];
+        float A[16][16], B[16][8], products[16][8];
+        if (bf16)
+            unpack(lanes, A, B, [](std::uint16_t bits) { return float_from_bf16(bits); });
+        else
+            unpack(lanes, A, B, [](std::uint16_t bits) { return float_from_f16(bits); });
+        multiply(A, B, products);
         for (int lane = 0; lane < warp_size; ++lane)
             for (int i = 0; i < 4; ++i)
                 lanes[lane]->d[i] += products[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];

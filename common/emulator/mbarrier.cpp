@@ -89,7 +89,7 @@ std::string which_one(const Block& block, const std::uint64_t* barrier) {
 
 /// The kernel's own line that has made it, not that of a ring: what a reader knows it by.
 std::string name_of_barrier(const Thread& thread) {
-    const Place& made = thread.block->barriers.at(reinterpret_cast<const std::uint64_t*>(thread.waits_for.id)).made;
+    const Place& made = thread.block->barriers.at(reinterpret_cast<const std::uint64_t*>(thread.waiting().id)).made;
     std::string line = to_string(made);
     if (line.starts_with("common/"))
         for (const std::string& call : calls_known_of(made, running->kernel->entry))
@@ -104,7 +104,7 @@ std::string name_of_barrier(const Thread& thread) {
 /// 0 where all have arrived, but bytes are missing, or are too many; or nobody ever has: others that wait do so for
 /// those who wait here. 1 where some have arrived, and others forgot, or cannot. Who waits for all may wait for another one.
 int doubt(const Thread& thread) {
-    const auto* barrier = reinterpret_cast<const std::uint64_t*>(thread.waits_for.id);
+    const auto* barrier = reinterpret_cast<const std::uint64_t*>(thread.waiting().id);
     std::uint64_t word;
     std::memcpy(&word, barrier, word_bytes);
     if (!State::is_valid(word)) return 2;
@@ -114,7 +114,7 @@ int doubt(const Thread& thread) {
 }
 
 std::string what_is_missing(const Thread& thread) {
-    const Waiting& waits = thread.waits_for;
+    const Waiting& waits = thread.waiting();
     const auto* barrier = reinterpret_cast<const std::uint64_t*>(waits.id);
     std::uint64_t word;
     std::memcpy(&word, barrier, word_bytes);

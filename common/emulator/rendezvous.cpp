@@ -37,13 +37,16 @@ void complete_if_all_arrived(Block& block, unsigned warp_index, std::size_t i) {
     const Rendezvous& rendezvous = warp.pending[i];
     if (rendezvous.arrived != (rendezvous.mask & warp.live)) return;
     if (counting && rendezvous.arrived == warp.live) trace_convergence(warp, !only_hands_over(rendezvous.name));
-    const Rendezvous done = rendezvous;
+    const auto free = std::ranges::find(warp.exchanges, Lanes(0), &Exchange::readers);
+    *free = {rendezvous.arrived, rendezvous.values, current->lane(), rendezvous.arrived};
+    const auto number = static_cast<std::uint8_t>(free - warp.exchanges.begin());
+    const char* name = rendezvous.name;
     warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(i));
     running->idle_yields = 0;
-    if (watching && orders_memory(done.name)) synchronize_lanes(block, warp_index, done.arrived);
-    for (Lanes lanes = done.arrived; lanes; lanes &= lanes - 1) {
+    if (watching && orders_memory(name)) synchronize_lanes(block, warp_index, free->lanes);
+    for (Lanes lanes = free->lanes; lanes; lanes &= lanes - 1) {
         const int lane = std::countr_zero(lanes);
-        warp.received[lane] = {done.arrived, done.values, current->lane()};
+        warp.received[lane] = number;
         Thread& thread = block.threads[warp_index * warp_size + lane];
         if (&thread != current) wake(thread);
     }
@@ -59,7 +62,7 @@ void record_two_barriers(const Block& block) {
     std::vector<Group> groups;
     for (const Thread* thread : arrived) {
         const auto group = std::ranges::find_if(groups, [&](const Group& g) {
-            return std::strcmp(g.first->waits_for.what, thread->waits_for.what) == 0 &&
+            return std::strcmp(g.first->waiting().what, thread->waiting().what) == 0 &&
                    same_place(g.first->where.line, thread->where.line);
         });
         (group == groups.end() ? groups.emplace_back(thread) : *group).threads.push_back(thread->rank);
@@ -72,7 +75,7 @@ void record_two_barriers(const Block& block) {
         if (n < last - first + 1) text += fmt::format("{} of ", n);
         text += n == 1 ? fmt::format("thread {}", first) : fmt::format("threads {} to {}", first, last);
         if (&group == &groups.front()) text += n == 1 ? " waits" : " wait";
-        text += fmt::format(" in {} at {}", group.first->waits_for.what, to_string(group.first->where));
+        text += fmt::format(" in {} at {}", group.first->waiting().what, to_string(group.first->where));
     }
     const Thread& stranger = *block.barrier.stranger;
     record_failure(cudaErrorLaunchFailure, text, block, &stranger, stranger.where);
@@ -121,7 +124,8 @@ int synchronize_block(const char* name, int predicate, const std::source_locatio
     }
     barrier.arrived.push_back(current);
     barrier.sum += predicate;
-    current->waits_for = {name};
+    const Waiting waiting{name};
+    current->waits_for = &waiting;
     current->where = where;
     complete_barrier_if_all_arrived(block);  // this thread is woken too: the last need not be the first to go on
     block.home->suspend();
@@ -137,6 +141,7 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
             return fmt::format("wrong mask: lane {} calls {} with mask {:#010x}, which does not name it", thread.lane(),
                                name, mask);
         });
+    warp.exchanges[warp.received[thread.lane()]].readers &= ~self;
     auto& pending = warp.pending;
     // Lanes may be on their way to one instruction while others of its mask are still in another; but not wait for one
     // another.
@@ -158,7 +163,7 @@ const Exchange& exchange(const char* name, Lanes mask, std::uint64_t value, cons
         wait({name}, where);
     else
         complete_if_all_arrived(*thread.block, thread.warp(), static_cast<std::size_t>(met - pending.begin()));
-    return warp.received[thread.lane()];
+    return warp.exchanges[warp.received[thread.lane()]];
 }
 
 Lanes active_lanes() { return current->block->warps[current->warp()].live; }

@@ -17,9 +17,9 @@ constexpr Lanes all_lanes = 0xFFFFFFFFu;
 constexpr unsigned register_file = 65536, granularity = 8, most_registers = 256;
 
 std::string who_is_missing(const Thread& thread) {
-    const NamedBarrier& barrier = thread.block->named_barriers[thread.waits_for.id];
+    const NamedBarrier& barrier = thread.block->named_barriers[thread.waiting().id];
     const bool disagree = barrier.arrived % warpgroup_threads != 0 && barrier.expected % warpgroup_threads == 0;
-    return fmt::format("barrier {}: {} of {} threads are missing{}", thread.waits_for.id,
+    return fmt::format("barrier {}: {} of {} threads are missing{}", thread.waiting().id,
                        barrier.expected - barrier.arrived, barrier.expected,
                        disagree ? ", some warps of a warpgroup among them, while others of it have come" : "");
 }
@@ -28,9 +28,9 @@ std::string in_words(const Thread& thread) { return "named " + who_is_missing(th
 /// The least where those who are missing are more than wait for anything else: they wait at such barriers themselves.
 int doubt(const Thread& thread) {
     const Block& block = *thread.block;
-    const NamedBarrier& barrier = block.named_barriers[thread.waits_for.id];
+    const NamedBarrier& barrier = block.named_barriers[thread.waiting().id];
     const auto elsewhere = std::ranges::count_if(
-        block.threads, [](const Thread& other) { return !other.exited && other.waits_for.details != who_is_missing; });
+        block.threads, [](const Thread& other) { return !other.exited && other.waiting().details != who_is_missing; });
     return barrier.expected - barrier.arrived > static_cast<std::size_t>(elsewhere) ? -1 : std::numeric_limits<int>::max();
 }
 
@@ -47,7 +47,7 @@ void check_phase_before(const NamedBarrier& barrier, int id, const char* name, c
 }
 
 std::string which_registers(const Thread& thread) {
-    return fmt::format("each thread wants {} registers and has {}; the block has {} to give", thread.waits_for.id,
+    return fmt::format("each thread wants {} registers and has {}; the block has {} to give", thread.waiting().id,
                        thread.registers, thread.block->free_registers);
 }
 

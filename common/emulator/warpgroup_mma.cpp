@@ -165,7 +165,7 @@ void issue(const ProductShape& shape, const WarpOperands<Operands>& lanes, const
 std::string what_is_not_done(const Thread& thread) {
     const Warpgroup& group = thread.block->warpgroups[thread.warp() / warpgroup_warps];
     return fmt::format("{} wgmmas are not done; the oldest was issued by {} of 4 warps",
-                       thread.waits_for.id - group.done, group.under_way.empty() ? 0 : group.under_way.front().warps);
+                       thread.waiting().id - group.done, group.under_way.empty() ? 0 : group.under_way.front().warps);
 }
 
 /// Why a product that the last wait has left under way is still that, in words.

@@ -8,6 +8,7 @@
 #include "access.h"
 #include "cuda_runtime.h"
 #include "float16.h"
+#include "for_each_processor.h"
 #include "warpgroup_mma.h"
 
 namespace emulator {
@@ -94,12 +95,6 @@ void decode_fragments(const Product& product, float* A) {
             }
     }
 }
-
-#if defined(__x86_64__) && defined(__linux__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
 
 /// D += A B, with A (64, 16), B (16, n), D (64, n), all row-major.
 FOR_EACH_PROCESSOR void add_product(const float* A, const float* B, float* D, int n) {
