@@ -55,7 +55,9 @@ class Sizes:
 
 
 ORDER_SIZES = [Sizes(8192, 8192, 8192), Sizes(16384, 16384, 4096)]
-CUBLAS_SIZES = [Sizes(n, n, n) for n in (2048, 4096, 8192)] + [Sizes(16384, 16384, 4096), Sizes(1000, 1096, 520)]
+# Squares; what a transformer of width 2048 or 4096 multiplies; what has few tasks.
+CUBLAS_SIZES = [*(Sizes(n, n, n) for n in (2048, 4096, 8192, 16384)), Sizes(16384, 16384, 4096), Sizes(8192, 6144, 2048),
+                Sizes(8192, 4096, 4096), Sizes(8192, 14336, 4096), Sizes(8192, 4096, 14336), Sizes(1000, 1096, 520)]
 # table: (problems, {how it is called in the table: variant})
 ATTENTION_TABLES = {"stages": ([shape(128, n, False) for n in (4096, 16384)], SLOTS),
                     "schedules": ([shape(128, n, causal) for causal in (False, True) for n in (1024, 4096, 16384)],
@@ -64,7 +66,7 @@ GEMM_TABLES = {"stages": ([Sizes(8192, 8192, 8192)], GEMM_SLOTS),
                "schedules": ([Sizes(4096, 4096, k) for k in (512, 1024, 4096, 8192)], GEMM_SCHEDULES),
                "orders": (ORDER_SIZES, GEMM_ORDERS),
                "gemm": (CUBLAS_SIZES, {"ours": "", CUBLAS: CUBLAS})}
-ROUNDS, MOST_LAUNCHES = 11, 64
+ROUNDS, MOST_LAUNCHES = 21, 64
 
 
 # ---- attention
