@@ -210,7 +210,7 @@ void Multiprocessor::fiber_main(context::transfer_t from) {
 
 std::size_t draw(std::size_t n) { return random_order.below(n); }
 
-void sleep_until_woken() {
+[[gnu::noinline]] void sleep_until_woken() {  // with a frame of its own, behind which lies what has called wait()
     current->frame_of_wait = __builtin_frame_address(0);
     current->block->home->suspend();
     current->frame_of_wait = nullptr;

@@ -43,7 +43,7 @@ struct Waiting {
     std::string (*name)(const Thread&) = nullptr;     // in a word, for a headline; "" if nobody knows
 };
 
-/// One CUDA thread. What each change of threads needs comes first, in one line of the cache.
+/// One CUDA thread. What each change of threads reads comes first, in one line of the cache.
 struct alignas(64) Thread {
     uint3 index{};
     unsigned rank = 0;  // in its block, x fastest

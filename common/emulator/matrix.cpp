@@ -68,7 +68,8 @@ void unpack(const WarpOperands<Fragments>& lanes, float (&A)[16][16], float (&B)
     }
 }
 
-/// The products of 16-bit numbers are exact in float: whether a processor fuses them with the addition does not matter.
+/// The products of 16-bit numbers are exact in float, but for bf16 beyond float's exponents: whether a processor fuses them with
+/// the addition does not matter.
 FOR_EACH_PROCESSOR void multiply(const float (&A)[16][16], const float (&B)[16][8], float (&products)[16][8]) {
     for (int row = 0; row < 16; ++row) {
         float sums[8] = {};
