@@ -190,7 +190,7 @@ COUNTED = {
     "solutions/13-lean-softmax/attention.cu":
         "lean_flash<__nv_bfloat16, 128, false, Config<3, 64, 4>",
     "solutions/14-lcsf/attention.cu":
-        "lcsf_kernel<Attention<__nv_bfloat16, false, Configuration{128, 3, 64, 4, true, (Schedule)2, 2, 67, false}>",
+        "lcsf_kernel<Attention<__nv_bfloat16, false, Configuration{128, 3, 64, 4, true, (Schedule)2, 2, 67, false",
     "solutions/14b-gemm/gemm.cu": "lcsf_kernel<Gemm<3, 16, (Schedule)1>",
     "common/lcsf/lcsf.h": None, "common/lcsf/ring.h": None, "common/lcsf/schedule.h": None,
     "common/lcsf/tasks.h": None, "common/lcsf/turns.h": None,
